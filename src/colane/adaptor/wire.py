@@ -91,68 +91,40 @@ _HEAD_BYTES = (FLUSHED_WORD + 1) * 8
 
 @dataclass(frozen=True)
 class Steps:
-    """What a process has reported so far.
+    """What a process has reported so far."""
 
-    Attributes:
-        steps: steps finished; none of those before it turned out that they were an evaluation before training.
-        steps_total: how many there will be, None when the job did not say.
-        pid: the process that reports.
-        first_step_s: unix time of the end of the first step, None before it.
-        last_step_s: unix time of the end of the latest step, None before the first.
-        loss: latest loss; may be NaN or infinite, as the job computed it. None when not reported.
-        persistent_bytes: memory allocated at a step boundary (P).
-        peak_bytes: peak memory (P + E): on a GPU with the blocks the allocator could not use then.
-        durations_s: durations of the latest steps that are timed, oldest first, at most `RING_STEPS` of them. The
-            first step's runs from `attach`.
-        phase: `IN_STEP` or `BETWEEN_STEPS`, with `writer.TENTATIVE` before its first boundary.
-        heartbeat_s: unix time of its latest sign of life, None before.
-        reserved_bytes: what the framework's allocator holds of its GPU, used or not; None of host memory.
-        saves: whether it saves its state by itself.
-        steps_restored: steps of earlier attempts it went on from.
-        saved_s: unix time at which its state was last saved, None before.
-        steps_saved: steps of the whole job in that state.
-        save_failed_s: unix time at which saving last failed, None where it has not.
-        save_error: error number of that.
-        noise_scale: of the gradient, in samples; None where it says none, or none that can be.
-        reforms: whether the ranks of its job can go on as fewer.
-        ranks: as how many they last have; 0 as they were started. Durations are those of steps since then.
-        untimed: how many of the last steps have no duration yet, since their GPU has not done them.
-        answers: how many requests it has answered, where it answers any.
-        latencies_s: how long the last of them took, from the request on; oldest first, at most `ANSWERS_KEPT`.
-        idle_s: how long it has waited for requests.
-        may_rest: whether it can be parked as it stands.
-        stays_bytes: what its allocator can not give back of what it does not use, as far as that was tried.
-        is_flushed: whether it has given the rest back and waits.
-    """
-
-    steps: int
-    steps_total: int | None
-    pid: int
-    first_step_s: float | None
-    last_step_s: float | None
-    loss: float | None
-    persistent_bytes: int | None
-    peak_bytes: int | None
+    steps: int  # steps finished; none of those before it turned out that they were an evaluation before training
+    steps_total: int | None  # how many there will be, None when the job did not say
+    pid: int  # the process that reports
+    first_step_s: float | None  # unix time of the end of the first step, None before it
+    last_step_s: float | None  # unix time of the end of the latest step, None before the first
+    loss: float | None  # latest loss; may be NaN or infinite, as the job computed it. None when not reported
+    persistent_bytes: int | None  # memory allocated at a step boundary (P)
+    peak_bytes: int | None  # peak memory (P + E): on a GPU with the blocks the allocator could not use then
+    # durations of the latest steps that are timed, oldest first, at most `RING_STEPS` of them. The first step's runs
+    # from `attach`
     durations_s: tuple[float, ...]
-    phase: int = 0
-    heartbeat_s: float | None = None
+    phase: int = 0  # `IN_STEP` or `BETWEEN_STEPS`, with `writer.TENTATIVE` before its first boundary
+    heartbeat_s: float | None = None  # unix time of its latest sign of life, None before
+    # what the framework's allocator holds of its GPU, used or not; None of host memory
     reserved_bytes: int | None = None
-    saves: bool = False
-    steps_restored: int = 0
-    saved_s: float | None = None
-    steps_saved: int | None = None
-    save_failed_s: float | None = None
-    save_error: int = 0
-    noise_scale: float | None = None
-    reforms: bool = False
-    ranks: int = 0
-    untimed: int = 0
-    answers: int = 0
+    saves: bool = False  # whether it saves its state by itself
+    steps_restored: int = 0  # steps of earlier attempts it went on from
+    saved_s: float | None = None  # unix time at which its state was last saved, None before
+    steps_saved: int | None = None  # steps of the whole job in that state
+    save_failed_s: float | None = None  # unix time at which saving last failed, None where it has not
+    save_error: int = 0  # error number of that
+    noise_scale: float | None = None  # of the gradient, in samples; None where it says none, or none that can be
+    reforms: bool = False  # whether the ranks of its job can go on as fewer
+    ranks: int = 0  # as how many they last have; 0 as they were started. Durations are those of steps since then
+    untimed: int = 0  # how many of the last steps have no duration yet, since their GPU has not done them
+    answers: int = 0  # how many requests it has answered, where it answers any
+    # how long the last of them took, from the request on; oldest first, at most `ANSWERS_KEPT`
     latencies_s: tuple[float, ...] = ()
-    idle_s: float = 0.0
-    may_rest: bool = False
-    stays_bytes: int = 0
-    is_flushed: bool = False
+    idle_s: float = 0.0  # how long it has waited for requests
+    may_rest: bool = False  # whether it can be parked as it stands
+    stays_bytes: int = 0  # what its allocator can not give back of what it does not use, as far as that was tried
+    is_flushed: bool = False  # whether it has given the rest back and waits
 
 
 def rank_path(path: str | Path, rank: int) -> Path:

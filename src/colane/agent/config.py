@@ -15,73 +15,43 @@ from colane.settings.table import Mps
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentConfig:
-    """Settings of an agent.
+    """Settings of an agent."""
 
-    Attributes:
-        name: The node's name, unique in the cluster.
-        scheduler_url: Base URL of the scheduler.
-        state_dir: Where jobs' directories live; one agent at a time.
-        token: Sent to the scheduler; None for none.
-        tls: Certificate and key of its API; None for plain HTTP.
-        host: Address to listen on; also the one told to the scheduler, unless it means every address.
-        port: Port to listen on; 0 takes a free one.
-        devices: `gpu`, `cpu:N[:MEMORY]`, or None for what there is.
-        pool: Jobs of this pool run here.
-        topology: How the devices are connected, in their order; None takes what discovery finds.
-        host_bandwidth_bytes_per_s: Bandwidth to host memory that jobs may book; 0 does not bound them.
-        heartbeat_s: Seconds between two reports when nothing happens.
-        grace_s: Seconds from SIGTERM to SIGKILL for a job that is stopped.
-        mps: `auto` uses MPS for jobs that ask for it, `on` for every job on one GPU, `off` for none.
-        log_cap_bytes: Bytes of output kept for each job.
-        stop_jobs: Stop the jobs when the agent stops; else they run on and the next agent adopts them.
-        replaced: Another node takes this one's place when it is gone.
-        drain_on_stop_s: When it is stopped, the node is drained first, and its jobs have so long; 0 leaves them be.
-        notice_file: While it is there, the machine is about to go.
-        notice_command: While it ends with 0, the machine is about to go; empty for none.
-        reports_others: Tell the scheduler what work that is not ours uses of the devices; no job joins there then.
-        yield_bound_s: A job that is asked for its turn and reaches no step boundary for so long is left out of turns.
-        first_step_bound_s: One that shares a lane and has done no step for so long is reported.
-        ended_jobs_max: Ended jobs whose logs and records are kept.
-        ended_age_max_s: Logs and records of jobs that ended longer ago are dropped.
-        ended_bytes_max: Disk that logs and records of ended jobs may take.
-    """
-
-    name: str
-    scheduler_url: str
-    state_dir: Path
-    token: str | None = None
-    tls: TlsFiles | None = None
-    host: str = "127.0.0.1"
-    port: int = 0
-    devices: str | None = None
-    pool: str = DEFAULT_POOL
-    topology: Topology | None = None
-    host_bandwidth_bytes_per_s: int = 0
-    heartbeat_s: float = 2.0
-    grace_s: float = 10.0
-    mps: Mps = Mps.AUTO
-    log_cap_bytes: int = 64 * 2**20
-    stop_jobs: bool = False
-    replaced: bool = False
+    name: str  # the node's name, unique in the cluster
+    scheduler_url: str  # base URL of the scheduler
+    state_dir: Path  # where jobs' directories live; one agent at a time
+    token: str | None = None  # sent to the scheduler; None for none
+    tls: TlsFiles | None = None  # certificate and key of its API; None for plain HTTP
+    host: str = "127.0.0.1"  # address to listen on; also the one told to the scheduler, unless it means every address
+    port: int = 0  # port to listen on; 0 takes a free one
+    devices: str | None = None  # `gpu`, `cpu:N[:MEMORY]`, or None for what there is
+    pool: str = DEFAULT_POOL  # jobs of this pool run here
+    topology: Topology | None = None  # how the devices are connected, in their order; None takes what discovery finds
+    host_bandwidth_bytes_per_s: int = 0  # bandwidth to host memory that jobs may book; 0 does not bound them
+    heartbeat_s: float = 2.0  # seconds between two reports when nothing happens
+    grace_s: float = 10.0  # seconds from SIGTERM to SIGKILL for a job that is stopped
+    mps: Mps = Mps.AUTO  # `auto` uses MPS for jobs that ask for it, `on` for every job on one GPU, `off` for none
+    log_cap_bytes: int = 64 * 2**20  # bytes of output kept for each job
+    stop_jobs: bool = False  # stop the jobs when the agent stops; else they run on and the next agent adopts them
+    replaced: bool = False  # another node takes this one's place when it is gone
+    # when it is stopped, the node is drained first, and its jobs have so long; 0 leaves them be
     drain_on_stop_s: float = 0.0
-    notice_file: Path | None = None
-    notice_command: str = ""
+    notice_file: Path | None = None  # while it is there, the machine is about to go
+    notice_command: str = ""  # while it ends with 0, the machine is about to go; empty for none
+    # tell the scheduler what work that is not ours uses of the devices; no job joins there then
     reports_others: bool = True
+    # a job that is asked for its turn and reaches no step boundary for so long is left out of turns
     yield_bound_s: float = 30.0
-    first_step_bound_s: float = 600.0
-    ended_jobs_max: int = 1000
-    ended_age_max_s: float = 14 * 86400.0
-    ended_bytes_max: int = 4 * 2**30
+    first_step_bound_s: float = 600.0  # one that shares a lane and has done no step for so long is reported
+    ended_jobs_max: int = 1000  # ended jobs whose logs and records are kept
+    ended_age_max_s: float = 14 * 86400.0  # logs and records of jobs that ended longer ago are dropped
+    ended_bytes_max: int = 4 * 2**30  # disk that logs and records of ended jobs may take
 
     @classmethod
     def of(
         cls, values: Values, *, name: str, url: str, state_dir: Path, token: str | None, topology: Topology | None
     ) -> Self:
-        """Return the settings of an agent.
-
-        Raises:
-            SettingError: They do not go together.
-        """
+        """Return the settings of an agent. Raises SettingError: they do not go together."""
         try:
             tls = tls_files(values[table.TLS_CERT], values[table.TLS_KEY])
         except ValueError as error:

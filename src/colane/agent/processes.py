@@ -65,17 +65,11 @@ def open_pidfd(process: ProcessId) -> int | None:
 
 
 class Tree(NamedTuple):
-    """A supervisor and everything below it.
+    """A supervisor and everything below it."""
 
-    Attributes:
-        processes: Which they are, the supervisor first.
-        cpu_s: CPU time of what is below it, with that of children which have ended and been waited for.
-        resident_bytes: Host memory that what is below it holds; what processes share counts for each of them.
-    """
-
-    processes: tuple[ProcessId, ...] = ()
-    cpu_s: float = 0.0
-    resident_bytes: int = 0
+    processes: tuple[ProcessId, ...] = ()  # which they are, the supervisor first
+    cpu_s: float = 0.0  # CPU time of what is below it, with that of children which have ended and been waited for
+    resident_bytes: int = 0  # host memory that what is below it holds; what processes share counts for each of them
 
     def __bool__(self) -> bool:
         """Whether any process is there."""

@@ -44,23 +44,14 @@ class SaveRequest(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Meeting:
-    """Where the processes of a job meet, and which of them are here.
+    """Where the processes of a job meet, and which of them are here."""
 
-    Attributes:
-        address: Host of the first rank, as the others reach it.
-        port: Port there, handed out to this job.
-        ranks: Processes of the whole job.
-        first_rank: Rank of the first process on this node.
-        nodes: Nodes of the job.
-        node: Which of them this is.
-    """
-
-    address: str
-    port: int
-    ranks: int
-    first_rank: int = 0
-    nodes: int = 1
-    node: int = 0
+    address: str  # host of the first rank, as the others reach it
+    port: int  # port there, handed out to this job
+    ranks: int  # processes of the whole job
+    first_rank: int = 0  # rank of the first process on this node
+    nodes: int = 1  # nodes of the job
+    node: int = 0  # which of them this is
 
     def hints(self, here: int) -> dict[str, str]:
         """Give what a launcher of the job's own may use: it changes nothing by itself."""
@@ -74,49 +65,28 @@ class Meeting:
 
 @dataclass(frozen=True, slots=True)
 class DesiredJob:
-    """A job the scheduler has placed here.
+    """A job the scheduler has placed here."""
 
-    Attributes:
-        key: Which start of it.
-        run: Whether it shall run; False asks for its end.
-        gpus: Indexes of its devices in rank order.
-        cores: Cores booked for it alone; empty shares those near its devices.
-        lanes: Its lane on each of its devices.
-        weight: Its share of turns under `fair`.
-        priority: Higher goes first under `priority`.
-        serves: It answers requests.
-        steps_total: Steps until it is done, None when unknown.
-        paused: It is kept at its next step boundary.
-        flush: It gives cached GPU memory back when it yields.
-        to_host: Its GPU memory is moved to the host while it is paused.
-        at_rest: It is not waited for at a step boundary for that: it makes no step.
-        meeting: Where its ranks here meet those on other nodes; None for a job on this node alone.
-        save: How it is to be asked to save its state now; None where it is not.
-        memory_limit_bytes: Host memory that its processes here may use together; 0 does not bound them.
-        bandwidth_ratio: Part of the bandwidth of the node's memory that it may use; 1 does not bound it.
-        memory: What it books of each of its devices; None where it books none, or the scheduler does not know.
-        because: Why it shall not run.
-    """
-
-    key: Key
-    run: bool
-    gpus: tuple[int, ...] = ()
-    cores: tuple[int, ...] = ()
-    lanes: tuple[int, ...] = ()
-    weight: float = 1.0
-    priority: int = 0
-    serves: bool = False
-    steps_total: int | None = None
-    paused: bool = False
-    flush: bool = False
-    to_host: bool = False
-    at_rest: bool = False
-    meeting: Meeting | None = None
-    save: SaveRequest | None = None
-    memory_limit_bytes: int = 0
-    bandwidth_ratio: float = 1.0
+    key: Key  # which start of it
+    run: bool  # whether it shall run; False asks for its end
+    gpus: tuple[int, ...] = ()  # indexes of its devices in rank order
+    cores: tuple[int, ...] = ()  # cores booked for it alone; empty shares those near its devices
+    lanes: tuple[int, ...] = ()  # its lane on each of its devices
+    weight: float = 1.0  # its share of turns under `fair`
+    priority: int = 0  # higher goes first under `priority`
+    serves: bool = False  # it answers requests
+    steps_total: int | None = None  # steps until it is done, None when unknown
+    paused: bool = False  # it is kept at its next step boundary
+    flush: bool = False  # it gives cached GPU memory back when it yields
+    to_host: bool = False  # its GPU memory is moved to the host while it is paused
+    at_rest: bool = False  # it is not waited for at a step boundary for that: it makes no step
+    meeting: Meeting | None = None  # where its ranks here meet those on other nodes; None for a job on this node alone
+    save: SaveRequest | None = None  # how it is to be asked to save its state now; None where it is not
+    memory_limit_bytes: int = 0  # host memory that its processes here may use together; 0 does not bound them
+    bandwidth_ratio: float = 1.0  # part of the bandwidth of the node's memory that it may use; 1 does not bound it
+    # what it books of each of its devices; None where it books none, or the scheduler does not know
     memory: Memory | None = None
-    because: str = ""
+    because: str = ""  # why it shall not run
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,19 +120,12 @@ class AttemptPhase(Enum):
 
 
 class Evidence(NamedTuple):
-    """What is known of one attempt.
+    """What is known of one attempt."""
 
-    Attributes:
-        claimed_by: The process that claimed it.
-        alive: The process under that pid now.
-        has_ended: Whether there is a record of its end.
-        spawned: Whether a supervisor of ours is on its way.
-    """
-
-    claimed_by: ProcessId | None
-    alive: ProcessId | None
-    has_ended: bool
-    spawned: bool
+    claimed_by: ProcessId | None  # the process that claimed it
+    alive: ProcessId | None  # the process under that pid now
+    has_ended: bool  # whether there is a record of its end
+    spawned: bool  # whether a supervisor of ours is on its way
 
 
 class Act(Enum):

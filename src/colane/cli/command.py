@@ -38,11 +38,7 @@ class StrictCommand(TyperCommand):
         return super().parse_args(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 - typer's own types
-        """Do what it is for.
-
-        Raises:
-            MisuseError: The scheduler refuses; it names options in place of fields.
-        """
+        """Do what it is for. Raises MisuseError: the scheduler refuses; it names options in place of fields."""
         try:
             return super().invoke(ctx)
         except Refused as refused:

@@ -9,13 +9,9 @@ from colane.model.problem import Problem
 
 
 class SchedulerError(Exception):
-    """The scheduler was not reached, or refused.
+    """The scheduler was not reached, or refused."""
 
-    Attributes:
-        status: HTTP status of the answer, 0 where there was none.
-    """
-
-    status: int = 0
+    status: int = 0  # HTTP status of the answer, 0 where there was none
 
 
 class BadUrl(SchedulerError):  # noqa: N818 - as the next

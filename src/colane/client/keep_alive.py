@@ -43,17 +43,11 @@ def origin_of(url: httpx.URL) -> Origin:
 
 
 class Answered(NamedTuple):
-    """A whole answer.
+    """A whole answer."""
 
-    Attributes:
-        status: Its code.
-        headers: As they came.
-        body: Without transfer coding.
-    """
-
-    status: int
-    headers: list[tuple[bytes, bytes]]
-    body: bytes
+    status: int  # its code
+    headers: list[tuple[bytes, bytes]]  # as they came
+    body: bytes  # without transfer coding
 
 
 class _Answer:
@@ -107,11 +101,7 @@ class KeepAliveTransport(httpx.AsyncBaseTransport):
         self._idle: deque[_Connection] = deque()
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        """Send a request and return its whole answer.
-
-        Raises:
-            httpx.TransportError: There is none, or none in time.
-        """
+        """Send a request and return its whole answer. Raises httpx.TransportError: there is none, or none in time."""
         limits = request.extensions.get("timeout", {})
         text = _written(request, await request.aread())
         answered = await self.exchange(origin_of(request.url), text, limits)

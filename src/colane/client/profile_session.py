@@ -19,21 +19,13 @@ BOOKED_RATIO: Final = 1.1 * 1.05
 
 @dataclass(slots=True)
 class Session:
-    """A round and what came of it.
+    """A round and what came of it."""
 
-    Attributes:
-        profiler: Runs the jobs.
-        runs: Jobs run alone in this round.
-        sets: Sets run together in this round.
-        notes: What a reader must know, such as MPS that could not be started.
-        failures: What could not be measured, one line each.
-    """
-
-    profiler: Profiler
-    runs: list[AloneRun] = field(default_factory=list)
-    sets: list[SetRun] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-    failures: list[str] = field(default_factory=list)
+    profiler: Profiler  # runs the jobs
+    runs: list[AloneRun] = field(default_factory=list)  # jobs run alone in this round
+    sets: list[SetRun] = field(default_factory=list)  # sets run together in this round
+    notes: list[str] = field(default_factory=list)  # what a reader must know, such as MPS that could not be started
+    failures: list[str] = field(default_factory=list)  # what could not be measured, one line each
 
     @property
     def measurements(self) -> list[SetMeasurement]:

@@ -58,15 +58,10 @@ class OutOfTimeError(ProfileError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """A kind of job to be profiled.
+    """A kind of job to be profiled."""
 
-    Attributes:
-        key: What its profile is kept under.
-        request: The job request; names family, batch size and GPU type as the key does.
-    """
-
-    key: ProfileKey
-    request: Mapping[str, Any]
+    key: ProfileKey  # what its profile is kept under
+    request: Mapping[str, Any]  # the job request; names family, batch size and GPU type as the key does
 
     @property
     def name(self) -> str:
@@ -77,53 +72,32 @@ class Subject:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AloneRun:
-    """What came of a job run alone.
+    """What came of a job run alone."""
 
-    Attributes:
-        profile: As the scheduler keeps it now, earlier runs included.
-        sampled_step_s: Mean of the steps of this run.
-        steps: Steps it made.
-        job: Its id.
-    """
-
-    profile: Profile
-    sampled_step_s: float | None
-    steps: int
-    job: int
+    profile: Profile  # as the scheduler keeps it now, earlier runs included
+    sampled_step_s: float | None  # mean of the steps of this run
+    steps: int  # steps it made
+    job: int  # its id
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetRun:
-    """What came of a set run together.
+    """What came of a set run together."""
 
-    Attributes:
-        measurement: As the scheduler keeps it.
-        jobs: Their ids.
-        notes: What the reader must know, such as MPS that could not be started.
-    """
-
-    measurement: SetMeasurement
-    jobs: tuple[int, ...]
-    notes: tuple[str, ...] = ()
+    measurement: SetMeasurement  # as the scheduler keeps it
+    jobs: tuple[int, ...]  # their ids
+    notes: tuple[str, ...] = ()  # what the reader must know, such as MPS that could not be started
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """How profiles are taken.
+    """How profiles are taken."""
 
-    Attributes:
-        steps: Steps each job makes.
-        first_step_max_s: A process that reports no step for this long is taken to report none.
-        deadline_s: Unix time at which everything is stopped; None never.
-        reports_s: A running job is surely reported within this time (agents report every 2 s).
-        look_every_s: Far below the agents' period, so that no sample is missed; rare enough to cost nothing.
-    """
-
-    steps: int = 30
-    first_step_max_s: float = 180.0
-    deadline_s: float | None = None
-    reports_s: float = 2.5
-    look_every_s: float = 0.5
+    steps: int = 30  # steps each job makes
+    first_step_max_s: float = 180.0  # a process that reports no step for this long is taken to report none
+    deadline_s: float | None = None  # Unix time at which everything is stopped; None never
+    reports_s: float = 2.5  # a running job is surely reported within this time (agents report every 2 s)
+    look_every_s: float = 0.5  # far below the agents' period, so that no sample is missed; rare enough to cost nothing
 
 
 Tell = Callable[[str, Sequence[JobObject]], None]

@@ -44,19 +44,12 @@ _ENDED, _RESIZED, _TOLD_TO_END = b"e", b"w", b"t"
 
 @dataclass(slots=True)
 class _Shown:
-    """How far the output of a job has been shown.
+    """How far the output of a job has been shown."""
 
-    Attributes:
-        attempt: Of this attempt; 0 before it is known.
-        offset: Up to here.
-        is_told: The person was told that the scheduler does not answer.
-        is_last: The job has ended, so that what is shown next is the last.
-    """
-
-    attempt: int = 0
-    offset: int = 0
-    is_told: bool = False
-    is_last: bool = False
+    attempt: int = 0  # of this attempt; 0 before it is known
+    offset: int = 0  # up to here
+    is_told: bool = False  # the person was told that the scheduler does not answer
+    is_last: bool = False  # the job has ended, so that what is shown next is the last
 
 
 class Seat:

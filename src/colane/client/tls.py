@@ -26,11 +26,7 @@ class TlsFiles(NamedTuple):
     key: Path
 
     def check(self) -> None:
-        """See that a listener can use them, before it does.
-
-        Raises:
-            TlsError: It cannot.
-        """
+        """See that a listener can use them, before it does. Raises TlsError: it cannot."""
         try:
             ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(self.cert, self.key)
         except ssl.SSLError as error:

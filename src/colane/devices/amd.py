@@ -67,11 +67,7 @@ class AmdSmi:
 
 
 def load_amd() -> AmdSmi:
-    """Open AMD SMI.
-
-    Raises:
-        AmdUnavailableError: It is not there, or finds no driver.
-    """
+    """Open AMD SMI. Raises AmdUnavailableError: it is not there, or finds no driver."""
     try:
         module = import_module("amdsmi")
     except (ImportError, OSError, KeyError) as error:  # the package looks for its library while it is imported

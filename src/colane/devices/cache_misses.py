@@ -27,11 +27,7 @@ class CountersError(Exception):
 
 
 def open_counter(core: int) -> int:
-    """Count the cache misses of all processes on a core.
-
-    Raises:
-        OSError: The kernel or the machine does not let us.
-    """
+    """Count the cache misses of all processes on a core. Raises OSError: the kernel or the machine does not let us."""
     number = _SYSCALL.get(platform.machine())
     if number is None:
         raise OSError(0, f"not known how on {platform.machine()}")

@@ -29,11 +29,7 @@ class CpuSpec:
 
 
 def parse_cpu_spec(spec: str) -> CpuSpec:
-    """Read `cpu:N[:MEMORY]`.
-
-    Raises:
-        DeviceSpecError: It is not of this form.
-    """
+    """Read `cpu:N[:MEMORY]`. Raises DeviceSpecError: it is not of this form."""
     kind, _, rest = spec.partition(":")
     count, _, memory = rest.partition(":")
     if kind != CPU_DEVICE_TYPE:

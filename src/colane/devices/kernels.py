@@ -65,17 +65,11 @@ class Kernel(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class KernelTrace:
-    """All kernel launches of some training steps.
+    """All kernel launches of some training steps."""
 
-    Attributes:
-        kernels: In the profiler's order.
-        steps: Steps they belong to; None is unknown and counts as two.
-        by: What measured them: `torch.profiler` or `ncu`.
-    """
-
-    kernels: tuple[Kernel, ...]
-    steps: int | None
-    by: str
+    kernels: tuple[Kernel, ...]  # in the profiler's order
+    steps: int | None  # steps they belong to; None is unknown and counts as two
+    by: str  # what measured them: `torch.profiler` or `ncu`
 
     @property
     def occupancy(self) -> float | None:

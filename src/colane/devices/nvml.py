@@ -113,11 +113,7 @@ class Nvml:
         return None
 
     def is_ill(self, handle: Handle) -> bool:
-        """Whether a GPU fails to answer what every one can.
-
-        Raises:
-            GpuLostError: It does not answer any more.
-        """
+        """Whether a GPU fails to answer what every one can. Raises GpuLostError: it does not answer any more."""
         function = getattr(self._module, "nvmlDeviceGetMemoryInfo", None)
         if handle is LOST:
             raise GpuLostError("nvmlDeviceGetMemoryInfo")
@@ -181,11 +177,7 @@ def _version(text: object) -> tuple[int, ...]:
 
 
 def load_nvml() -> Nvml:
-    """Open NVML.
-
-    Raises:
-        NvmlUnavailableError: It cannot be opened; says why.
-    """
+    """Open NVML. Raises NvmlUnavailableError: it cannot be opened; says why."""
     module = importlib.import_module("pynvml")
     try:
         module.nvmlInit()

@@ -36,15 +36,10 @@ class Smoothed:
 
 
 class CpuTimes(NamedTuple):
-    """CPU time so far, in seconds.
+    """CPU time so far, in seconds."""
 
-    Attributes:
-        by_core: Of each core, by all processes; time that a hypervisor gave to other guests counts.
-        by_pid: Of each of our processes, with the cores it may run on.
-    """
-
-    by_core: Mapping[int, float]
-    by_pid: Mapping[int, tuple[float, frozenset[int]]]
+    by_core: Mapping[int, float]  # of each core, by all processes; time that a hypervisor gave to other guests counts
+    by_pid: Mapping[int, tuple[float, frozenset[int]]]  # of each of our processes, with the cores it may run on
 
 
 class OthersOnCores:

@@ -66,15 +66,10 @@ class _LockArgs(ctypes.Structure):
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """A process whose GPU memory is on the host.
+    """A process whose GPU memory is on the host."""
 
-    Attributes:
-        pid: The process.
-        memory_bytes: What it held of the GPU, and needs again.
-    """
-
-    pid: int
-    memory_bytes: int
+    pid: int  # the process
+    memory_bytes: int  # what it held of the GPU, and needs again
 
 
 def problem(load: Callable[[str], Any] = ctypes.CDLL, machine: str = "") -> str:
@@ -120,11 +115,7 @@ class Suspender:
         self._call("cuInit", 0)
 
     def state(self, pid: int) -> ProcessState:
-        """Return how a process stands.
-
-        Raises:
-            CannotSuspendError: It uses no GPU, or may not be looked at.
-        """
+        """Return how a process stands. Raises CannotSuspendError: it uses no GPU, or may not be looked at."""
         state = ctypes.c_int(-1)
         self._call("cuCheckpointProcessGetState", pid, ctypes.byref(state))
         return ProcessState(state.value)

@@ -46,25 +46,15 @@ _MEGABYTE = 1e6
 
 @dataclass(slots=True)
 class _End:
-    """One GPU as an end of links.
+    """One GPU as an end of links."""
 
-    Attributes:
-        handle: Asked with.
-        bus: Its PCI address.
-        peers: NVLinks to each other GPU, by PCI address.
-        switched: NVLinks to a switch.
-        unplaced: NVLinks whose far end NVML does not name, or is a device that is not ours.
-        nvlink_bytes_per_s: Of one NVLink; 0 where unknown.
-        pcie_bytes_per_s: Of its PCIe connection; 0 where unknown.
-    """
-
-    handle: Handle
-    bus: str = ""
-    peers: Counter[str] = field(default_factory=Counter)
-    switched: int = 0
-    unplaced: int = 0
-    nvlink_bytes_per_s: float = 0.0
-    pcie_bytes_per_s: float = 0.0
+    handle: Handle  # asked with
+    bus: str = ""  # its PCI address
+    peers: Counter[str] = field(default_factory=Counter)  # NVLinks to each other GPU, by PCI address
+    switched: int = 0  # NVLinks to a switch
+    unplaced: int = 0  # NVLinks whose far end NVML does not name, or is a device that is not ours
+    nvlink_bytes_per_s: float = 0.0  # of one NVLink; 0 where unknown
+    pcie_bytes_per_s: float = 0.0  # of its PCIe connection; 0 where unknown
 
 
 def read_topology(nvml: Nvml, handles: Sequence[Handle], sockets: Sequence[int]) -> Topology:

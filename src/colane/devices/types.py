@@ -13,45 +13,29 @@ from colane.model.hardware import Gpu, Topology
 
 @dataclass(frozen=True, slots=True)
 class OwnProcesses:
-    """Processes of ours, so that the others can be told apart.
+    """Processes of ours, so that the others can be told apart."""
 
-    Attributes:
-        pids: All processes of our jobs and of the services we started for them.
-        busy: Indexes of the devices on which a job of ours runs.
-        changes: How many times a job of ours has started or ended so far.
-    """
-
-    pids: frozenset[int] = frozenset()
-    busy: frozenset[int] = frozenset()
-    changes: int = 0
+    pids: frozenset[int] = frozenset()  # all processes of our jobs and of the services we started for them
+    busy: frozenset[int] = frozenset()  # indexes of the devices on which a job of ours runs
+    changes: int = 0  # how many times a job of ours has started or ended so far
 
 
 @dataclass(frozen=True, slots=True)
 class Utilization:
-    """How a device was used over one window, by everyone on it.
+    """How a device was used over one window, by everyone on it."""
 
-    Attributes:
-        window_s: Length of the window.
-        occupancy_ratio: Warps resident over warps possible, mean over all SMs and all of the window, 0..1.
-        bandwidth_ratio: Memory bandwidth used over possible, 0..1.
-    """
-
-    window_s: float
-    occupancy_ratio: float | None
-    bandwidth_ratio: float | None
+    window_s: float  # length of the window
+    occupancy_ratio: float | None  # warps resident over warps possible, mean over all SMs and all of the window, 0..1
+    bandwidth_ratio: float | None  # memory bandwidth used over possible, 0..1
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryUse:
-    """Memory of one device, now.
+    """Memory of one device, now."""
 
-    Attributes:
-        free_bytes: Not held by any process.
-        by_pid: What each process holds; None for a process of which the driver does not tell. None altogether where
-            processes are counted in another pid namespace than ours.
-    """
-
-    free_bytes: int
+    free_bytes: int  # not held by any process
+    # what each process holds; None for a process of which the driver does not tell. None altogether where processes are
+    # counted in another pid namespace than ours
     by_pid: Mapping[int, int | None] | None
 
 
@@ -60,17 +44,11 @@ NOTHING_OWN = OwnProcesses()
 
 @dataclass(frozen=True, slots=True)
 class HostFacts:
-    """The machine around the devices.
+    """The machine around the devices."""
 
-    Attributes:
-        cores: Cores this process may use, which jobs may book.
-        memory_bytes: Host memory jobs may book.
-        sockets: NUMA node of each core.
-    """
-
-    cores: tuple[int, ...]
-    memory_bytes: int
-    sockets: dict[int, int] = field(default_factory=dict)
+    cores: tuple[int, ...]  # cores this process may use, which jobs may book
+    memory_bytes: int  # host memory jobs may book
+    sockets: dict[int, int] = field(default_factory=dict)  # NUMA node of each core
 
 
 class Devices(Protocol):

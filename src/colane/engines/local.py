@@ -50,29 +50,17 @@ RESTARTS_WITHIN_S: Final = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalConfig:
-    """What is started.
+    """What is started."""
 
-    Attributes:
-        state_dir: The scheduler's; the agent's lies in it.
-        node: Name of the node.
-        server: Settings of the scheduler.
-        agent: Settings of the agent; it listens where the scheduler does unless they say otherwise.
-        agents: What the scheduler tells agents that join it later; None is nothing.
-        token: Demanded by both.
-        keep_jobs: Leave jobs running at the end.
-        has_agent: Whether there is an agent; else the scheduler alone is started.
-        env: Further variables of the agent.
-    """
-
-    state_dir: Path
-    node: str
-    server: Values
-    agent: Values
-    agents: Values | None = None
-    token: str | None = field(default=None, repr=False)
-    keep_jobs: bool = False
-    has_agent: bool = True
-    env: Mapping[str, str] = field(default_factory=dict)
+    state_dir: Path  # the scheduler's; the agent's lies in it
+    node: str  # name of the node
+    server: Values  # settings of the scheduler
+    agent: Values  # settings of the agent; it listens where the scheduler does unless they say otherwise
+    agents: Values | None = None  # what the scheduler tells agents that join it later; None is nothing
+    token: str | None = field(default=None, repr=False)  # demanded by both
+    keep_jobs: bool = False  # leave jobs running at the end
+    has_agent: bool = True  # whether there is an agent; else the scheduler alone is started
+    env: Mapping[str, str] = field(default_factory=dict)  # further variables of the agent
 
     @classmethod
     def of(cls, state_dir: Path, node: str, *, env: Mapping[str, str] | None = None, **given: object) -> Self:

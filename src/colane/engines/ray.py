@@ -37,27 +37,17 @@ STOP_MAX_S: Final = 240.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RayConfig:
-    """Where agents are.
+    """Where agents are."""
 
-    Attributes:
-        folder: Where what Ray says is written to.
-        address: Of Ray's head, `HOST:PORT`.
-        url: Of the scheduler, as nodes reach it.
-        token: The scheduler's.
-        owner: What others are told of this scheduler: `cluster`, `url`, `host`, `state`.
-        gpus_per_node: That each agent books; None books all of its node's.
-        agent: Settings of each agent, by their names in `colane.toml`.
-        keep: Leave agents and jobs at the end; the next of this scheduler takes them over.
-    """
-
-    folder: Path
-    address: str
-    url: str
-    token: str | None = field(repr=False)
-    owner: Mapping[str, str]
-    gpus_per_node: int | None = None
+    folder: Path  # where what Ray says is written to
+    address: str  # of Ray's head, `HOST:PORT`
+    url: str  # of the scheduler, as nodes reach it
+    token: str | None = field(repr=False)  # the scheduler's
+    owner: Mapping[str, str]  # what others are told of this scheduler: `cluster`, `url`, `host`, `state`
+    gpus_per_node: int | None = None  # that each agent books; None books all of its node's
+    # settings of each agent, by their names in `colane.toml`
     agent: Mapping[str, str | float | bool] = field(default_factory=dict)
-    keep: bool = False
+    keep: bool = False  # leave agents and jobs at the end; the next of this scheduler takes them over
 
     def document(self) -> dict[str, Any]:
         """Return what the driver is told."""

@@ -45,38 +45,23 @@ VERSIONS: Final = re.compile(r"Ray: (\S+)\s+Python: (\S+).*?Ray: (\S+)\s+Python:
 
 
 class RayNode(NamedTuple):
-    """A node of Ray's that is to have an agent.
+    """A node of Ray's that is to have an agent."""
 
-    Attributes:
-        name: The node's, for Colane.
-        id: Ray's; another each time it joins.
-        gpus: That Ray counts there.
-        is_named: Whether the node itself declares the resource `colane:NAME`.
-    """
-
-    name: str
-    id: str
-    gpus: int
-    is_named: bool
+    name: str  # the node's, for Colane
+    id: str  # Ray's; another each time it joins
+    gpus: int  # that Ray counts there
+    is_named: bool  # whether the node itself declares the resource `colane:NAME`
 
 
 @dataclass(slots=True)
 class _Actor:
-    """An agent's actor.
+    """An agent's actor."""
 
-    Attributes:
-        handle: Ray's.
-        node: Where it was started.
-        asked: The answer that it owes us; None once it has been heard.
-        since_s: When it was asked.
-        told: What was said of it.
-    """
-
-    handle: Any
-    node: RayNode
-    asked: Any
-    since_s: float
-    told: str = ""
+    handle: Any  # Ray's
+    node: RayNode  # where it was started
+    asked: Any  # the answer that it owes us; None once it has been heard
+    since_s: float  # when it was asked
+    told: str = ""  # what was said of it
 
 
 @dataclass(slots=True)
@@ -297,11 +282,7 @@ def _line(error: BaseException) -> str:
 
 
 def connect(address: str) -> None:
-    """Join Ray at an address.
-
-    Raises:
-        EngineError: There is none, or it is another version's; one line.
-    """
+    """Join Ray at an address. Raises EngineError: there is none, or it is another version's; one line."""
     host, _, port = address.rpartition(":")
     os.environ.update(SILENT)  # before Ray is imported, which reads them then
     try:

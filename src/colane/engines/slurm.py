@@ -67,49 +67,29 @@ ESTIMATED = re.compile(r"to start at (\S+)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PilotConfig:
-    """What pilots are.
+    """What pilots are."""
 
-    Attributes:
-        folder: Where each has its files, on a file system that nodes share with this machine.
-        count: How many there are to be.
-        time_s: How long each may run.
-        lead_s: How long before its end it is drained.
-        url: Of the scheduler, as nodes reach it.
-        gres: What it holds, as sbatch takes it.
-        partition: Slurm's; None for its default.
-        options: Further words for sbatch.
-        agent: Settings of its agent, by their names in `colane.toml`.
-        keep: Leave them running at the end; the next ones of this scheduler take them over.
-    """
-
-    folder: Path
-    count: int
-    time_s: float
-    lead_s: float
-    url: str
-    gres: str | None = None
-    partition: str | None = None
-    options: Sequence[str] = ()
+    folder: Path  # where each has its files, on a file system that nodes share with this machine
+    count: int  # how many there are to be
+    time_s: float  # how long each may run
+    lead_s: float  # how long before its end it is drained
+    url: str  # of the scheduler, as nodes reach it
+    gres: str | None = None  # what it holds, as sbatch takes it
+    partition: str | None = None  # Slurm's; None for its default
+    options: Sequence[str] = ()  # further words for sbatch
+    # settings of its agent, by their names in `colane.toml`
     agent: Mapping[str, str | float | bool] = field(default_factory=dict)
-    keep: bool = False
+    keep: bool = False  # leave them running at the end; the next ones of this scheduler take them over
 
 
 class Pilot(NamedTuple):
-    """A pilot as Slurm has it.
+    """A pilot as Slurm has it."""
 
-    Attributes:
-        number: Its number among this scheduler's.
-        job: Slurm's id.
-        state: Slurm's word.
-        left_s: Until its limit; None where Slurm does not say.
-        reason: Why it waits.
-    """
-
-    number: int
-    job: str
-    state: str
-    left_s: float | None
-    reason: str
+    number: int  # its number among this scheduler's
+    job: str  # Slurm's id
+    state: str  # Slurm's word
+    left_s: float | None  # until its limit; None where Slurm does not say
+    reason: str  # why it waits
 
     @property
     def node(self) -> str:
@@ -375,11 +355,7 @@ class SlurmEngine:
 
 
 def _slurm(program: str, *words: str, sent: str = "", wants_errors: bool = False) -> str:
-    """Call a program of Slurm's.
-
-    Raises:
-        EngineError: It is not there, does not answer, or refuses; one line.
-    """
+    """Call a program of Slurm's. Raises EngineError: it is not there, does not answer, or refuses; one line."""
     try:
         done = subprocess.run(
             [program, *words],

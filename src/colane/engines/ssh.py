@@ -36,15 +36,10 @@ WHYS: Final = (
 
 
 class Host(NamedTuple):
-    """A machine that ssh reaches.
+    """A machine that ssh reaches."""
 
-    Attributes:
-        at: As ssh takes it: `user@host`, or a name in its configuration.
-        command: Words of ssh itself.
-    """
-
-    at: str
-    command: tuple[str, ...] = ("ssh",)
+    at: str  # as ssh takes it: `user@host`, or a name in its configuration
+    command: tuple[str, ...] = ("ssh",)  # words of ssh itself
 
     def do(self, verb: str, folder: str, name: str, *words: str, sent: bytes = b"") -> dict[str, str]:
         """Do one thing there (`on_host.sh`), and return what it says.

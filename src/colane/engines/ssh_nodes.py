@@ -49,26 +49,15 @@ LOOPBACK: Final = "127.0.0.1"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SshNode:
-    """Where a node is.
+    """Where a node is."""
 
-    Attributes:
-        name: The node's.
-        at: The host, as ssh takes it.
-        ssh: Words of ssh.
-        folder: Where nodes are kept there.
-    """
-
-    name: str
-    at: str
-    ssh: tuple[str, ...]
-    folder: str
+    name: str  # the node's
+    at: str  # the host, as ssh takes it
+    ssh: tuple[str, ...]  # words of ssh
+    folder: str  # where nodes are kept there
 
     def do(self, verb: str, *words: str, sent: bytes = b"") -> dict[str, str]:
-        """Do one thing there.
-
-        Raises:
-            EngineError: The host is not reached, or it went wrong there.
-        """
+        """Do one thing there. Raises EngineError: the host is not reached, or it went wrong there."""
         try:
             return Host(self.at, self.ssh).do(verb, self.folder, self.name, *words, sent=sent)
         except EngineError as error:
@@ -133,19 +122,12 @@ class SshNodes:
 
 
 class ToAdd(NamedTuple):
-    """What is to be added.
+    """What is to be added."""
 
-    Attributes:
-        place: The host; without a name it has the machine's own.
-        url: Of the scheduler, as hosts reach it.
-        python: Its Python; empty looks for one.
-        settings: Further ones of the agent, by their names in `colane.toml`.
-    """
-
-    place: SshNode
-    url: str
-    python: str = ""
-    settings: Mapping[str, str] = {}
+    place: SshNode  # the host; without a name it has the machine's own
+    url: str  # of the scheduler, as hosts reach it
+    python: str = ""  # its Python; empty looks for one
+    settings: Mapping[str, str] = {}  # further ones of the agent, by their names in `colane.toml`
 
 
 def add(scheduler: Client, places: SshNodes, asked: ToAdd, wheel: Wheel, tell: Tell) -> NodeObject:
@@ -399,11 +381,7 @@ def reachable_url(scheduler_url: str, named: str | None) -> str:
 
 
 def own_ssh(text: str) -> tuple[str, ...]:
-    """Return the words of ssh.
-
-    Raises:
-        ValueError: They cannot be read.
-    """
+    """Return the words of ssh. Raises ValueError: they cannot be read."""
     words = tuple(shlex.split(text))
     if not words:
         raise ValueError("must be a command, such as 'ssh -p 2222'")

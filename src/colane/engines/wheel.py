@@ -26,25 +26,15 @@ DESCRIPTION: Final = b"Wheel-Version: 1.0\nGenerator: colane\nRoot-Is-Purelib: t
 
 
 class Wheel(NamedTuple):
-    """A wheel.
+    """A wheel."""
 
-    Attributes:
-        name: Of its file.
-        content: Its bytes.
-        release: Version and digest of the content: other source of the same version is another release.
-    """
-
-    name: str
-    content: bytes
-    release: str
+    name: str  # of its file
+    content: bytes  # its bytes
+    release: str  # version and digest of the content: other source of the same version is another release
 
 
 def own_wheel() -> Wheel:
-    """Return the wheel of this very Colane.
-
-    Raises:
-        EngineError: It is not installed, so what it needs is not known.
-    """
+    """Return the wheel of this very Colane. Raises EngineError: it is not installed, so what it needs is not known."""
     version = own_version()
     files = dict(_package())
     info = f"colane-{version}.dist-info"

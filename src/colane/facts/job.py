@@ -49,19 +49,12 @@ class LeftBy(StrEnum):
 
 
 class Speed(NamedTuple):
-    """How fast a job that runs steps, in steps/s; None is unknown.
+    """How fast a job that runs steps, in steps/s; None is unknown."""
 
-    Attributes:
-        now: All in all, the waiting for its turns included; 0 while it makes no step any more.
-        in_turn: While it has its turn; the same without turns.
-        whole: On average since the first step of its attempt.
-        is_believed: Nothing of it was measured yet: it is what is believed of jobs like it where it runs.
-    """
-
-    now: float | None = None
-    in_turn: float | None = None
-    whole: float | None = None
-    is_believed: bool = False
+    now: float | None = None  # all in all, the waiting for its turns included; 0 while it makes no step any more
+    in_turn: float | None = None  # while it has its turn; the same without turns
+    whole: float | None = None  # on average since the first step of its attempt
+    is_believed: bool = False  # nothing of it was measured yet: it is what is believed of jobs like it where it runs
 
 
 GOING: Final = STEPPING | {JobState.ASSIGNED, JobState.LAUNCHING}

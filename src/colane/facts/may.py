@@ -17,15 +17,10 @@ from colane.verbs.of_jobs import Deed
 
 
 class Asker(NamedTuple):
-    """Which user asks, as far as a job is concerned.
+    """Which user asks, as far as a job is concerned."""
 
-    Attributes:
-        owns: It is the job's owner, or an operator.
-        is_user: It is the job's owner.
-    """
-
-    owns: bool
-    is_user: bool
+    owns: bool  # it is the job's owner, or an operator
+    is_user: bool  # it is the job's owner
 
 
 def may_do(

@@ -45,17 +45,12 @@ class PlannedChange(NamedTuple):
 
 @dataclass(slots=True)
 class AssistantSession:
-    """One assistant's; see the module's docstring.
+    """One assistant's; see the module's docstring."""
 
-    Attributes:
-        scheduler: Asked and told, in the name of the user who runs this.
-        complete: Makes a whole request of a command and fields, as `colane submit` here would.
-        id_of: Gives the id of a job by its name, as `7` or `12[3]`.
-    """
-
-    scheduler: Client
+    scheduler: Client  # asked and told, in the name of the user who runs this
+    # makes a whole request of a command and fields, as `colane submit` here would
     complete: Callable[[Mapping[str, Any]], Request]
-    id_of: Callable[[str], int]
+    id_of: Callable[[str], int]  # gives the id of a job by its name, as `7` or `12[3]`
     _requests: dict[str, Request] = field(default_factory=dict)
     _changes: dict[str, PlannedChange] = field(default_factory=dict)
 

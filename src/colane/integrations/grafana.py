@@ -8,21 +8,13 @@ Json = dict[str, Any]
 
 
 class BoardPanel(NamedTuple):
-    """One panel of the board.
+    """One panel of the board."""
 
-    Attributes:
-        title: Above it.
-        queries: What it shows: expression and legend.
-        unit: As Grafana names units.
-        kind: `timeseries` or `stat`.
-        width: Of 24.
-    """
-
-    title: str
-    queries: tuple[tuple[str, str], ...]
-    unit: str = "short"
-    kind: str = "timeseries"
-    width: int = 8
+    title: str  # above it
+    queries: tuple[tuple[str, str], ...]  # what it shows: expression and legend
+    unit: str = "short"  # as Grafana names units
+    kind: str = "timeseries"  # `timeseries` or `stat`
+    width: int = 8  # of 24
 
 
 PANELS: Final = (

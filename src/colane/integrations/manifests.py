@@ -25,19 +25,12 @@ COMMENT: Final = f"""\
 
 
 class K8sAsked(NamedTuple):
-    """What the objects are to say.
+    """What the objects are to say."""
 
-    Attributes:
-        image: Of scheduler and agents.
-        namespace: Where they are.
-        gpus: NVIDIA GPUs that each agent takes of its node; 0 offers its cores as one device.
-        storage: Of the scheduler's volume.
-    """
-
-    image: str
-    namespace: str
-    gpus: int
-    storage: str
+    image: str  # of scheduler and agents
+    namespace: str  # where they are
+    gpus: int  # NVIDIA GPUs that each agent takes of its node; 0 offers its cores as one device
+    storage: str  # of the scheduler's volume
 
 
 def server_unit(program: str) -> str:

@@ -30,11 +30,7 @@ class StrictServer(FastMCP[Any]):
         return listed
 
     async def call_tool(self, name: str, arguments: dict[str, Any]) -> Any:  # noqa: ANN401 - as the library has it
-        """Call a tool.
-
-        Raises:
-            ToolError: It is refused.
-        """
+        """Call a tool. Raises ToolError: it is refused."""
         taken = {tool.name: list(tool.inputSchema["properties"]) for tool in await self.list_tools()}.get(name)
         unknown = [] if taken is None else [word for word in arguments if word not in taken]
         if taken is not None and unknown:

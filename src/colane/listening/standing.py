@@ -16,22 +16,15 @@ STANDING: Final = "standing"
 
 @dataclass(slots=True)
 class Standing:
-    """What is known of a connection.
+    """What is known of a connection."""
 
-    Attributes:
-        is_known: A caller that is known has asked on it, by a token or by its user: it makes no room for strangers.
-        is_trusted: An agent or an operator has asked on it: it is not closed to make room for others.
-        is_whole: The request that was last begun on it has come to its end.
-        is_left: It has its answer, and what it still sends is thrown away.
-        is_gone: It is closed: no client waits for an answer on it.
-        waits: A request on it that is given up where no client waits for it, as it is asked again.
-    """
-
+    # a caller that is known has asked on it, by a token or by its user: it makes no room for strangers
     is_known: bool = False
-    is_trusted: bool = False
-    is_whole: bool = True
-    is_left: bool = False
-    is_gone: bool = False
+    is_trusted: bool = False  # an agent or an operator has asked on it: it is not closed to make room for others
+    is_whole: bool = True  # the request that was last begun on it has come to its end
+    is_left: bool = False  # it has its answer, and what it still sends is thrown away
+    is_gone: bool = False  # it is closed: no client waits for an answer on it
+    # a request on it that is given up where no client waits for it, as it is asked again
     waits: asyncio.Task[Any] | None = None
 
     def leave(self) -> None:

@@ -81,11 +81,7 @@ class Indexes(NamedTuple):
         return None
 
     def index_of(self, ordinal: int) -> int:
-        """Return the index of an element.
-
-        Raises:
-            IndexError: There is no such element.
-        """
+        """Return the index of an element. Raises IndexError: there is no such element."""
         left = ordinal
         for one in self.ranges:
             if left < one.size:
@@ -123,11 +119,7 @@ class Indexes(NamedTuple):
 
 
 def parse_indexes(text: str) -> Indexes:
-    """Return the indexes that a text names.
-
-    Raises:
-        ValueError: It names none, or some twice, or too many.
-    """
+    """Return the indexes that a text names. Raises ValueError: it names none, or some twice, or too many."""
     found = sorted(_range(part, text) for part in text.replace(" ", "").split(","))
     for one, other in pairwise(found):
         if other.first <= one.last:
@@ -157,15 +149,10 @@ def _range(part: str, text: str) -> IndexRange:
 
 
 class AskedArray(NamedTuple):
-    """What `--array` asks for.
+    """What `--array` asks for."""
 
-    Attributes:
-        indexes: Of the elements.
-        throttle: How many of them may run at once; None: any number.
-    """
-
-    indexes: Indexes
-    throttle: int | None = None
+    indexes: Indexes  # of the elements
+    throttle: int | None = None  # how many of them may run at once; None: any number
 
     def __str__(self) -> str:
         """As it is written: `0-99%8`."""
@@ -173,11 +160,7 @@ class AskedArray(NamedTuple):
 
 
 def parse_array(text: str) -> AskedArray:
-    """Return what a text asks for, as `0-99%8`.
-
-    Raises:
-        ValueError: It asks for nothing that can be.
-    """
+    """Return what a text asks for, as `0-99%8`. Raises ValueError: it asks for nothing that can be."""
     indexes, percent, most = text.strip().partition("%")
     if not percent:
         return AskedArray(parse_indexes(indexes))

@@ -21,15 +21,10 @@ Schema = dict[str, Any]
 
 
 class Bounds(NamedTuple):
-    """Bounds of a value, in the words of pydantic's schemas, and what is made of one that keeps them.
+    """Bounds of a value, in the words of pydantic's schemas, and what is made of one that keeps them."""
 
-    Attributes:
-        limits: As `("ge", 0)`.
-        read: Gives the value that is meant; raises ValueError where there is none.
-    """
-
-    limits: tuple[tuple[str, object], ...] = ()
-    read: Callable[[Any], Any] | None = None
+    limits: tuple[tuple[str, object], ...] = ()  # as `("ge", 0)`
+    read: Callable[[Any], Any] | None = None  # gives the value that is meant; raises ValueError where there is none
 
     def __get_pydantic_core_schema__(self, source: object, handler: Callable[[object], Schema]) -> Schema:
         """Return the schema of the type, and of this."""

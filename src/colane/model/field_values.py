@@ -19,59 +19,36 @@ NO_NUL: Final = r"^[^\x00]*$"
 
 
 class Text(NamedTuple):
-    """Text.
+    """Text."""
 
-    Attributes:
-        most: Longest, in characters.
-        least: Shortest.
-        pattern: What it must match.
-        parse: Gives what the job has of it, where that is more than text; raises ValueError for text that is none.
-        is_path: Names a file or a directory.
-    """
-
-    most: int = 10_000
-    least: int = 0
-    pattern: str = NO_NUL
+    most: int = 10_000  # longest, in characters
+    least: int = 0  # shortest
+    pattern: str = NO_NUL  # what it must match
+    # gives what the job has of it, where that is more than text; raises ValueError for text that is none
     parse: Callable[[str], Any] | None = None
-    is_path: bool = False
+    is_path: bool = False  # names a file or a directory
 
 
 class Whole(NamedTuple):
-    """A whole number.
+    """A whole number."""
 
-    Attributes:
-        least: Smallest; None: any.
-        most: Largest; None: any.
-        noun: What it counts.
-    """
-
-    least: int | None = None
-    most: int | None = None
-    noun: str = ""
+    least: int | None = None  # smallest; None: any
+    most: int | None = None  # largest; None: any
+    noun: str = ""  # what it counts
 
 
 class Number(NamedTuple):
-    """A number.
+    """A number."""
 
-    Attributes:
-        least: Smallest; None: any.
-        above: It is larger than that; None: any.
-        most: Largest; None: any.
-    """
-
-    least: float | None = None
-    above: float | None = None
-    most: float | None = None
+    least: float | None = None  # smallest; None: any
+    above: float | None = None  # it is larger than that; None: any
+    most: float | None = None  # largest; None: any
 
 
 class Flag(NamedTuple):
-    """True or false.
+    """True or false."""
 
-    Attributes:
-        implies: Flags that are set with it by its option.
-    """
-
-    implies: tuple[str, ...] = ()
+    implies: tuple[str, ...] = ()  # flags that are set with it by its option
 
 
 class OneOf(NamedTuple):
@@ -87,19 +64,12 @@ class SomeOf(NamedTuple):
 
 
 class BaseUnit(NamedTuple):
-    """What an amount is measured in.
+    """What an amount is measured in."""
 
-    Attributes:
-        suffix: How the names of fields end that hold it in its base unit.
-        metavar: What help calls it.
-        parse: Reads text with a unit.
-        is_whole: Its base unit is never split.
-    """
-
-    suffix: str
-    metavar: str
-    parse: Callable[[object], float]
-    is_whole: bool
+    suffix: str  # how the names of fields end that hold it in its base unit
+    metavar: str  # what help calls it
+    parse: Callable[[object], float]  # reads text with a unit
+    is_whole: bool  # its base unit is never split
 
 
 BYTES: Final = BaseUnit("_bytes", "SIZE", parse_size_bytes, is_whole=True)
@@ -108,28 +78,16 @@ SECONDS: Final = BaseUnit("_s", "TIME", parse_duration_s, is_whole=False)
 
 
 class Amount(NamedTuple):
-    """An amount of bytes or time. Beside the field in the base unit stands one without it, for text: `gpu_memory`.
+    """An amount of bytes or time. Beside the field in the base unit stands one without it, for text: `gpu_memory`."""
 
-    Attributes:
-        unit: What it is measured in.
-        least: Smallest; None: any.
-        above: It is larger than that; None: any.
-        most: Largest.
-        slurm_unit: Unit of a bare number for users of Slurm, where that differs from the unit here.
-    """
-
-    unit: BaseUnit
-    least: int | None = None
-    above: int | None = None
-    most: float = EXACT_MAX
-    slurm_unit: str = ""
+    unit: BaseUnit  # what it is measured in
+    least: int | None = None  # smallest; None: any
+    above: int | None = None  # it is larger than that; None: any
+    most: float = EXACT_MAX  # largest
+    slurm_unit: str = ""  # unit of a bare number for users of Slurm, where that differs from the unit here
 
     def parse(self, text: object) -> float:
-        """Return the amount that text with a unit names, in the base unit.
-
-        Raises:
-            ValueError: It names none.
-        """
+        """Return the amount that text with a unit names, in the base unit. Raises ValueError: it names none."""
         value = self.unit.parse(text)
         return round(value) if self.unit.is_whole else value
 
@@ -139,29 +97,18 @@ class GpuSizes(NamedTuple):
 
 
 class TextMap(NamedTuple):
-    """Names with texts.
+    """Names with texts."""
 
-    Attributes:
-        name: What a name may be.
-        value: What a text may be.
-        most: How many at most.
-    """
-
-    name: Text
-    value: Text
-    most: int
+    name: Text  # what a name may be
+    value: Text  # what a text may be
+    most: int  # how many at most
 
 
 class TextList(NamedTuple):
-    """Texts in their order.
+    """Texts in their order."""
 
-    Attributes:
-        value: What a text may be.
-        most: How many at most.
-    """
-
-    value: Text
-    most: int
+    value: Text  # what a text may be
+    most: int  # how many at most
 
 
 def within(takes: Whole | Number | Amount, value: float) -> bool:

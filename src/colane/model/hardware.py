@@ -56,34 +56,22 @@ class LinkKind(StrEnum):
 
 
 class Link(NamedTuple):
-    """The best way from one GPU to another.
+    """The best way from one GPU to another."""
 
-    Attributes:
-        kind: What it crosses.
-        lanes: NVLinks bonded between the two; 0 for every other kind.
-        bandwidth_bytes_per_s: In one direction; 0 when unknown.
-    """
-
-    kind: LinkKind
-    lanes: int = 0
-    bandwidth_bytes_per_s: float = 0.0
+    kind: LinkKind  # what it crosses
+    lanes: int = 0  # NVLinks bonded between the two; 0 for every other kind
+    bandwidth_bytes_per_s: float = 0.0  # in one direction; 0 when unknown
 
 
 @dataclass(frozen=True, slots=True)
 class Topology:
-    """The GPUs of one machine and the ways between them.
+    """The GPUs of one machine and the ways between them."""
 
-    Attributes:
-        links: `links[a][b]` is the way from GPU a to GPU b; square, symmetric in kind and lanes, SELF on the diagonal.
-        sockets: Socket (NUMA node) of each GPU.
-        switches: PCIe switch of each GPU, -1 where it hangs on the socket itself.
-        nvswitch: Whether NVLinks go through a switch, so that every pair is connected in the same way.
-    """
-
+    # `links[a][b]` is the way from GPU a to GPU b; square, symmetric in kind and lanes, SELF on the diagonal
     links: tuple[tuple[Link, ...], ...]
-    sockets: tuple[int, ...]
-    switches: tuple[int, ...] = ()
-    nvswitch: bool = False
+    sockets: tuple[int, ...]  # socket (NUMA node) of each GPU
+    switches: tuple[int, ...] = ()  # PCIe switch of each GPU, -1 where it hangs on the socket itself
+    nvswitch: bool = False  # whether NVLinks go through a switch, so that every pair is connected in the same way
 
     @property
     def gpus(self) -> int:
@@ -121,31 +109,20 @@ class GpuId(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gpu:
-    """A device jobs run on.
+    """A device jobs run on."""
 
-    Attributes:
-        index: Position in its node, from 0.
-        uuid: NVML's UUID (`GPU-...`), or `cpu-<index>` for a cpu device.
-        type: Product name as NVML gives it, or `cpu`.
-        memory_bytes: Usable memory: total less the driver's reserve, or as declared.
-        socket: NUMA node the GPU hangs on.
-        cores: Near cores; for a cpu device, the cores that are the device.
-        healthy: False takes it out of scheduling.
-        foreign_bytes: Memory held by processes that are not ours.
-        others_ratio: Part of it that work that is not ours uses now, 0..1; of a GPU, the time its kernels run.
-        sharing: How jobs on it share it now: `time-slice`, `mps`, `cpu` or `exclusive` (not at all); empty is the usual
-            way of its type.
-    """
-
-    index: int
-    uuid: str
-    type: str
-    memory_bytes: int
-    socket: int = 0
-    cores: tuple[int, ...] = ()
-    healthy: bool = True
-    foreign_bytes: int = 0
+    index: int  # position in its node, from 0
+    uuid: str  # NVML's UUID (`GPU-...`), or `cpu-<index>` for a cpu device
+    type: str  # product name as NVML gives it, or `cpu`
+    memory_bytes: int  # usable memory: total less the driver's reserve, or as declared
+    socket: int = 0  # NUMA node the GPU hangs on
+    cores: tuple[int, ...] = ()  # near cores; for a cpu device, the cores that are the device
+    healthy: bool = True  # False takes it out of scheduling
+    foreign_bytes: int = 0  # memory held by processes that are not ours
+    # part of it that work that is not ours uses now, 0..1; of a GPU, the time its kernels run
     others_ratio: float = 0.0
+    # how jobs on it share it now: `time-slice`, `mps`, `cpu` or `exclusive` (not at all); empty is the usual way of its
+    # type
     sharing: str = ""
 
     def __post_init__(self) -> None:
@@ -175,18 +152,12 @@ class Gpu:
 
 
 class Drain(NamedTuple):
-    """Why a node takes no new jobs and lets those go that it has.
+    """Why a node takes no new jobs and lets those go that it has."""
 
-    Attributes:
-        by: The user who asked for it.
-        reason: In that user's words; empty where none was given.
-        since_s: When.
-        deadline_s: When jobs that are still there are stopped; None lets those finish that cannot go on elsewhere.
-    """
-
-    by: str
-    reason: str
-    since_s: float
+    by: str  # the user who asked for it
+    reason: str  # in that user's words; empty where none was given
+    since_s: float  # when
+    # when jobs that are still there are stopped; None lets those finish that cannot go on elsewhere
     deadline_s: float | None = None
 
     @property
@@ -196,54 +167,35 @@ class Drain(NamedTuple):
 
 
 class Closed(NamedTuple):
-    """That a node is taken out.
+    """That a node is taken out."""
 
-    Attributes:
-        why: As people are told.
-        until_s: When it is tried again.
-    """
-
-    why: str
-    until_s: float
+    why: str  # as people are told
+    until_s: float  # when it is tried again
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """A machine with an agent.
+    """A machine with an agent."""
 
-    Attributes:
-        name: Unique in the cluster.
-        gpus: Its devices, by index.
-        cores: Ids of the cores jobs may book.
-        host_memory_bytes: Host memory jobs may book.
-        host_bandwidth_bytes_per_s: Bandwidth to host memory jobs may book; 0 where unknown: then it limits no job.
-        pool: Only jobs of the same pool run here (a partition, a virtual cluster).
-        address: Base URL of its agent; empty in simulation.
-        agent_id: Identity of the agent's state directory; a second agent of the same name is refused by it.
-        topology: How its GPUs are connected, by position in `gpus`; None when unknown: then sockets alone tell.
-        host_refusal: Why GPU memory of jobs cannot be moved to its host; empty when it can, as far as is known.
-        drain: An operator's drain; None where there is none. It outlives the agent.
-        notice: Its agent has notice that the machine is about to go; None where it has none.
-        closed: That it is taken out, as jobs fail on it; None while it is not. Jobs that run there go on.
-        park_s: Parking a job there, and bringing it back, are believed to take so long each besides moving its memory.
-        to_host_bytes_per_s: How fast GPU memory is believed to move to its host and back.
-    """
-
-    name: str
-    gpus: tuple[Gpu, ...]
-    cores: tuple[int, ...] = ()
-    host_memory_bytes: int = 0
+    name: str  # unique in the cluster
+    gpus: tuple[Gpu, ...]  # its devices, by index
+    cores: tuple[int, ...] = ()  # ids of the cores jobs may book
+    host_memory_bytes: int = 0  # host memory jobs may book
+    # bandwidth to host memory jobs may book; 0 where unknown: then it limits no job
     host_bandwidth_bytes_per_s: int = 0
-    pool: str = DEFAULT_POOL
-    address: str = ""
-    agent_id: str = ""
+    pool: str = DEFAULT_POOL  # only jobs of the same pool run here (a partition, a virtual cluster)
+    address: str = ""  # base URL of its agent; empty in simulation
+    agent_id: str = ""  # identity of the agent's state directory; a second agent of the same name is refused by it
+    # how its GPUs are connected, by position in `gpus`; None when unknown: then sockets alone tell
     topology: Topology | None = None
-    host_refusal: str = ""
-    drain: Drain | None = None
-    notice: Drain | None = None
+    host_refusal: str = ""  # why GPU memory of jobs cannot be moved to its host; empty when it can, as far as is known
+    drain: Drain | None = None  # an operator's drain; None where there is none. It outlives the agent
+    notice: Drain | None = None  # its agent has notice that the machine is about to go; None where it has none
+    # that it is taken out, as jobs fail on it; None while it is not. Jobs that run there go on
     closed: Closed | None = None
+    # parking a job there, and bringing it back, are believed to take so long each besides moving its memory
     park_s: float = 0.0
-    to_host_bytes_per_s: float = TO_HOST_BYTES_PER_S
+    to_host_bytes_per_s: float = TO_HOST_BYTES_PER_S  # how fast GPU memory is believed to move to its host and back
 
     @property
     def takes_jobs(self) -> bool:

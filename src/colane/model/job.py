@@ -59,68 +59,41 @@ PAUSED: Final = JobState.PAUSED
 @final
 @dataclass(init=False, unsafe_hash=True, slots=True)
 class Job:
-    """A job and its state; an immutable value: `core.lifecycle` makes the next one.
+    """A job and its state; an immutable value: `core.lifecycle` makes the next one."""
 
-    Attributes:
-        id: Unique, ascending with submission.
-        spec: Its needs, as its owner declared them.
-        constraints: What was learnt of it or imposed on it besides.
-        suspension: While its owner or an operator wants it not to go on, though it was running.
-        run: What is told of its present attempt, or of its last one while it has none.
-        totals: What its attempts have come to, all together.
-        falls_back: While it has been resized and has not stepped at its new size.
-        leaving: What becomes of it, while it is CHECKPOINTING or STOPPING.
-        parking: While a plan wants it off its GPUs though it lives on.
-        on_host: While its GPU memory lies on the host.
-        array: What it knows of its elements, where it is an array; such a job never starts itself.
-        element: Which element of which array it is; None where it is none.
-        halted: While it waits, its last attempt, where that stands on nodes that are silent, or were.
-        effective: Its needs under these constraints, which all that decides looks at; worked out once.
-        state: See `JobState`.
-        submit_s: Unix seconds, as are all times.
-        attempt: Number of starts so far; fences reports of older processes.
-        placement: Where it runs; None while queued.
-        first_start_s: First process start of any attempt.
-        end_s: When it ended for good.
-        saved_s: When it last saved its state, as far as is known.
-        noise_scale: Noise of its gradient against the gradient, in samples, as it said; None while it has not.
-        holds: What keeps it from starting while it is QUEUED, see `core.eligibility`; empty in every other state.
-        since_s: When it came into its present state; None where that was when it was submitted.
-        turn: `ungated` while its agent lets it run without turns, `kept` while it waits for such a one; else empty.
-        throttle: How it is held back for training jobs on its node; None where it is not.
-        reason: Why it is in its present state.
-        story: Changes of state, oldest first: the first and the last ones of a long life. No decision reads it.
-        story_left_out: How many changes are left out of it, after its first `STORY_FIRST` (see `colane.model.phases`).
-    """
-
-    id: JobId
-    spec: JobSpec
-    submit_s: float
-    state: JobState
-    attempt: int
-    placement: Placement | None
-    first_start_s: float | None
-    end_s: float | None
-    since_s: float | None
-    reason: Reason | None
+    id: JobId  # unique, ascending with submission
+    spec: JobSpec  # its needs, as its owner declared them
+    submit_s: float  # Unix seconds, as are all times
+    state: JobState  # see `JobState`
+    attempt: int  # number of starts so far; fences reports of older processes
+    placement: Placement | None  # where it runs; None while queued
+    first_start_s: float | None  # first process start of any attempt
+    end_s: float | None  # when it ended for good
+    since_s: float | None  # when it came into its present state; None where that was when it was submitted
+    reason: Reason | None  # why it is in its present state
+    # changes of state, oldest first: the first and the last ones of a long life. No decision reads it
     story: tuple[StateChange, ...]
+    # how many changes are left out of it, after its first `STORY_FIRST` (see `colane.model.phases`)
     story_left_out: int
-    throttle: Throttle | None
-    saved_s: float | None
-    turn: str
+    throttle: Throttle | None  # how it is held back for training jobs on its node; None where it is not
+    saved_s: float | None  # when it last saved its state, as far as is known
+    turn: str  # `ungated` while its agent lets it run without turns, `kept` while it waits for such a one; else empty
+    # noise of its gradient against the gradient, in samples, as it said; None while it has not
     noise_scale: float | None
+    # what keeps it from starting while it is QUEUED, see `core.eligibility`; empty in every other state
     holds: tuple[Hold, ...]
-    constraints: Constraints
-    run: Attempt
-    totals: Totals
-    falls_back: FallBack | None
-    suspension: Suspension | None
-    leaving: Leaving | None
-    parking: Parking | None
-    on_host: OnHost | None
-    array: Array | None
-    element: Element | None
-    halted: Halted | None
+    constraints: Constraints  # what was learnt of it or imposed on it besides
+    run: Attempt  # what is told of its present attempt, or of its last one while it has none
+    totals: Totals  # what its attempts have come to, all together
+    falls_back: FallBack | None  # while it has been resized and has not stepped at its new size
+    suspension: Suspension | None  # while its owner or an operator wants it not to go on, though it was running
+    leaving: Leaving | None  # what becomes of it, while it is CHECKPOINTING or STOPPING
+    parking: Parking | None  # while a plan wants it off its GPUs though it lives on
+    on_host: OnHost | None  # while its GPU memory lies on the host
+    array: Array | None  # what it knows of its elements, where it is an array; such a job never starts itself
+    element: Element | None  # which element of which array it is; None where it is none
+    halted: Halted | None  # while it waits, its last attempt, where that stands on nodes that are silent, or were
+    # its needs under these constraints, which all that decides looks at; worked out once
     effective: JobSpec = field(init=False, repr=False, compare=False)
 
     def __init__(  # noqa: PLR0913, PLR0917 - a record

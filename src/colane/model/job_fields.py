@@ -58,73 +58,42 @@ class Shelf(StrEnum):
 
 
 class Option(NamedTuple):
-    """An option of `colane submit`.
+    """An option of `colane submit`."""
 
-    Attributes:
-        help: What its help says.
-        names: `--name`, `-n`.
-        metavar: What help calls its value, where its values do not say it.
-        panel: Part of the help it stands in.
-    """
-
-    help: str
-    names: tuple[str, ...]
-    metavar: str | None = None
-    panel: HelpPanel = HelpPanel.NEEDS
+    help: str  # what its help says
+    names: tuple[str, ...]  # `--name`, `-n`
+    metavar: str | None = None  # what help calls its value, where its values do not say it
+    panel: HelpPanel = HelpPanel.NEEDS  # part of the help it stands in
 
 
 class Requires(NamedTuple):
-    """What a field makes no sense without.
+    """What a field makes no sense without."""
 
-    Attributes:
-        name: Another field.
-        message: What is said where it is missing, with the fix.
-        value: What that must be; None: anything but its default.
-    """
-
-    name: str
-    message: str
-    value: object = None
+    name: str  # another field
+    message: str  # what is said where it is missing, with the fix
+    value: object = None  # what that must be; None: anything but its default
 
 
 class JobField(NamedTuple):
-    """A field.
+    """A field."""
 
-    Attributes:
-        name: In the job request, in `JobSpec` and in the job object of the API.
-        takes: What it may hold.
-        meaning: What it is.
-        default: What a request has that does not name it.
-        option: The option of `colane submit`; None: files and requests only.
-        slurm: Options of `sbatch` that mean the same.
-        other_names: What people write for it in job files.
-        in_spec: Policies see it, in `JobSpec`; else it is for the scheduler or the agent alone.
-        in_need: It decides where a job may run, so that it is part of `NeedClass`.
-        of_trainer: It belongs to built-in training jobs.
-        needs_gpu: It says something only of a job with GPUs.
-        requires: What it makes no sense without.
-        shelf: Where the API has it.
-        shown: How `colane show` says it where it is not its default, with the value as `{value}`; empty: not at all.
-        column: Column of Colane's own trace, which is what `colane export` writes; empty: none.
-        of_one_time: It speaks of jobs of then: one that is submitted again goes without.
-    """
-
-    name: str
-    takes: Values
-    meaning: str
-    default: Any = None
-    option: Option | None = None
-    slurm: tuple[str, ...] = ()
-    other_names: tuple[str, ...] = ()
-    in_spec: bool = True
-    in_need: bool = False
-    of_trainer: bool = False
-    needs_gpu: bool = False
-    requires: Requires | None = None
-    shelf: Shelf = Shelf.NEEDS
+    name: str  # in the job request, in `JobSpec` and in the job object of the API
+    takes: Values  # what it may hold
+    meaning: str  # what it is
+    default: Any = None  # what a request has that does not name it
+    option: Option | None = None  # the option of `colane submit`; None: files and requests only
+    slurm: tuple[str, ...] = ()  # options of `sbatch` that mean the same
+    other_names: tuple[str, ...] = ()  # what people write for it in job files
+    in_spec: bool = True  # policies see it, in `JobSpec`; else it is for the scheduler or the agent alone
+    in_need: bool = False  # it decides where a job may run, so that it is part of `NeedClass`
+    of_trainer: bool = False  # it belongs to built-in training jobs
+    needs_gpu: bool = False  # it says something only of a job with GPUs
+    requires: Requires | None = None  # what it makes no sense without
+    shelf: Shelf = Shelf.NEEDS  # where the API has it
+    # how `colane show` says it where it is not its default, with the value as `{value}`; empty: not at all
     shown: str = ""
-    column: str = ""
-    of_one_time: bool = False
+    column: str = ""  # column of Colane's own trace, which is what `colane export` writes; empty: none
+    of_one_time: bool = False  # it speaks of jobs of then: one that is submitted again goes without
 
     @property
     def text(self) -> str:

@@ -107,24 +107,17 @@ SAVED: Final = 75
 
 
 class CheckpointContract(NamedTuple):
-    """How a job that is to go on later is stopped: a signal, and after it so much time to save.
+    """How a job that is to go on later is stopped: a signal, and after it so much time to save."""
 
-    Attributes:
-        signal: Name of the signal. It goes to the first of its processes, from the top, that catch it: those that
-            would die of it do not get it.
-        lead_s: How long saving may take.
-        saved_codes: Exit codes that say, after the signal, that its state is saved.
-        reforms: Whether its ranks can go on as fewer without a restart, as they have said.
-        is_notice: The signal tells of its time limit, as Slurm's does: a job that leaves with 0 then is done.
-        to_shell: It is for its script alone, not for the command that the script waits for.
-    """
-
+    # name of the signal. It goes to the first of its processes, from the top, that catch it: those that would die of it
+    # do not get it
     signal: str
-    lead_s: float
-    saved_codes: tuple[int, ...] = (0, SAVED)
-    reforms: bool = False
+    lead_s: float  # how long saving may take
+    saved_codes: tuple[int, ...] = (0, SAVED)  # exit codes that say, after the signal, that its state is saved
+    reforms: bool = False  # whether its ranks can go on as fewer without a restart, as they have said
+    # the signal tells of its time limit, as Slurm's does: a job that leaves with 0 then is done
     is_notice: bool = False
-    to_shell: bool = False
+    to_shell: bool = False  # it is for its script alone, not for the command that the script waits for
 
 
 class NeedClass(NamedTuple):
@@ -156,104 +149,66 @@ class JobSpec:
     """What a job needs, as its owner declared it. Optional values are unknown when None.
 
     An immutable value; it is not declared frozen, as that would make it thrice as slow, and traces have a million.
-
-    Attributes:
-        name: For people; need not be unique.
-        family: Profile key: jobs of one family behave the same.
-        user: Owner.
-        pool: Nodes it may use.
-        gpus: GPUs, on one node unless `multi_node`; 0 for a job that books cores and host memory only. Of a job of
-            several sizes the one it would like best.
-        sizes: Numbers of GPUs it can run on, ascending; empty where `gpus` is the only one. What it has stands in its
-            placement.
-        gpu_type: Required GPU type, None for any.
-        gpu_memory_bytes: Peak memory on each GPU.
-        cores: Cores booked for it alone; 0 shares the cores near its GPUs.
-        host_memory_bytes: Host memory booked.
-        host_bandwidth_bytes_per_s: Bandwidth to host memory booked (paper C, section 4.2), where nodes say theirs.
-        priority: Higher goes first where the policy uses it.
-        time_limit_s: Stopped when an attempt has run this long.
-        deadline_s: It is to have ended so long after it was submitted, and shares no GPU; None: no matter when.
-        retries: How often a failed attempt is tried again.
-        share: False keeps every other job off its GPUs.
-        batch_size: Samples of a step, as asked: of all its GPUs together, or of each (`batch_per_gpu`).
-        batch_per_gpu: Whether each GPU has that many, so that a step takes more samples on more GPUs.
-        steps_total: Steps until it is done.
-        steps_limit: Stopped as succeeded when this many steps are done (profiling).
-        measurement_group: Name of a set under measurement, started together on one GPU.
-        measurement_group_size: Jobs in that set.
-        preemptible: It saves its state and goes on from there, so a policy may stop it and start it again later.
-        abortable: Without GPUs, it may be stopped for others though it then begins anew (paper D's borrowers).
-        kind: Training, or inference by a resident process.
-        latency_s: Objective for one step of an inference job.
-        weight: Its share of a lane's turns under the fair rule, against the weights of the others.
-        group: The group its owner works in, where sharing a GPU is allowed within a group only.
-        multi_node: Its ranks may lie on several nodes; true of one with `gpus_per_node`.
-        anti_collocation: No two of its ranks on one node (paper C, section 3): a name for `gpus_per_node` of 1.
-        gpus_per_node: On each of its nodes it has exactly so many GPUs, as with Slurm's option; 0: as they come.
-        utility_min: A policy that postpones starts it only where its placement utility is at least this, 0..1
-            (paper C, section 4.3).
-        comm_weight: How much its ranks talk: 4 much .. 1 little, 0 not at all; None judges by its batch size (paper C).
-        comm_pattern: Which ranks talk to each other.
-        sharing_domain: Only jobs of the same domain may share a GPU with it: never declared, see `Constraints`.
-        cores_offered: Cores it is to start with where there are as many: never declared, see `Constraints`.
-        cores_beside: Cores that must be free where it comes to a GPU that others use: never declared either.
-        labels: For people and reports.
-        comment: For people.
-        category: What it works on; decides how many cores it starts with where these are tuned (paper D).
-        core_hints: What its owner says of the work between two steps, for the same.
-        checkpoint: How it is asked to save its state before it is stopped; None stops it at once, by SIGTERM.
-        after: What other jobs must have done before it starts, as `ok:12,any:13`; empty: nothing.
-        if_never: What becomes of it where that cannot come true any more.
-        numbers: Digest of the counts in its command's arguments; one with others may be of another length.
-        need: Its class of need, worked out from the fields above.
     """
 
-    name: str
-    family: str
-    user: str = ""
-    pool: str = DEFAULT_POOL
+    name: str  # for people; need not be unique
+    family: str  # profile key: jobs of one family behave the same
+    user: str = ""  # owner
+    pool: str = DEFAULT_POOL  # nodes it may use
+    # GPUs, on one node unless `multi_node`; 0 for a job that books cores and host memory only. Of a job of several
+    # sizes the one it would like best
     gpus: int = 1
+    # numbers of GPUs it can run on, ascending; empty where `gpus` is the only one. What it has stands in its placement
     sizes: tuple[int, ...] = ()
-    gpu_type: str | None = None
-    gpu_memory_bytes: int | None = None
-    cores: int = 0
-    host_memory_bytes: int = 0
+    gpu_type: str | None = None  # required GPU type, None for any
+    gpu_memory_bytes: int | None = None  # peak memory on each GPU
+    cores: int = 0  # cores booked for it alone; 0 shares the cores near its GPUs
+    host_memory_bytes: int = 0  # host memory booked
+    # bandwidth to host memory booked (paper C, section 4.2), where nodes say theirs
     host_bandwidth_bytes_per_s: int = 0
-    priority: int = 0
-    time_limit_s: float | None = None
+    priority: int = 0  # higher goes first where the policy uses it
+    time_limit_s: float | None = None  # stopped when an attempt has run this long
+    # it is to have ended so long after it was submitted, and shares no GPU; None: no matter when
     deadline_s: float | None = None
-    retries: int = 0
-    share: bool = True
-    batch_size: int | None = None
-    steps_total: int | None = None
-    steps_limit: int | None = None
-    measurement_group: str | None = None
-    measurement_group_size: int = 1
+    retries: int = 0  # how often a failed attempt is tried again
+    share: bool = True  # False keeps every other job off its GPUs
+    batch_size: int | None = None  # samples of a step, as asked: of all its GPUs together, or of each (`batch_per_gpu`)
+    steps_total: int | None = None  # steps until it is done
+    steps_limit: int | None = None  # stopped as succeeded when this many steps are done (profiling)
+    measurement_group: str | None = None  # name of a set under measurement, started together on one GPU
+    measurement_group_size: int = 1  # jobs in that set
+    # it saves its state and goes on from there, so a policy may stop it and start it again later
     preemptible: bool = False
+    # without GPUs, it may be stopped for others though it then begins anew (paper D's borrowers)
     abortable: bool = False
-    kind: JobKind = JobKind.TRAINING
-    latency_s: float | None = None
-    weight: float = 1.0
-    group: str = ""
-    multi_node: bool = False
+    kind: JobKind = JobKind.TRAINING  # training, or inference by a resident process
+    latency_s: float | None = None  # objective for one step of an inference job
+    weight: float = 1.0  # its share of a lane's turns under the fair rule, against the weights of the others
+    group: str = ""  # the group its owner works in, where sharing a GPU is allowed within a group only
+    multi_node: bool = False  # its ranks may lie on several nodes; true of one with `gpus_per_node`
+    # no two of its ranks on one node (paper C, section 3): a name for `gpus_per_node` of 1
     anti_collocation: bool = False
-    gpus_per_node: int = 0
+    gpus_per_node: int = 0  # on each of its nodes it has exactly so many GPUs, as with Slurm's option; 0: as they come
+    # a policy that postpones starts it only where its placement utility is at least this, 0..1 (paper C, section 4.3)
     utility_min: float = 0.0
+    # how much its ranks talk: 4 much .. 1 little, 0 not at all; None judges by its batch size (paper C)
     comm_weight: int | None = None
-    comm_pattern: CommPattern = CommPattern.ALL
-    sharing_domain: str = ""
-    cores_offered: int = 0
-    cores_beside: int = 0
-    labels: Mapping[str, str] = field(default_factory=dict)
-    comment: str = ""
+    comm_pattern: CommPattern = CommPattern.ALL  # which ranks talk to each other
+    sharing_domain: str = ""  # only jobs of the same domain may share a GPU with it: never declared, see `Constraints`
+    cores_offered: int = 0  # cores it is to start with where there are as many: never declared, see `Constraints`
+    cores_beside: int = 0  # cores that must be free where it comes to a GPU that others use: never declared either
+    labels: Mapping[str, str] = field(default_factory=dict)  # for people and reports
+    comment: str = ""  # for people
+    # what it works on; decides how many cores it starts with where these are tuned (paper D)
     category: Category = Category.UNKNOWN
-    core_hints: tuple[CoreHint, ...] = ()
+    core_hints: tuple[CoreHint, ...] = ()  # what its owner says of the work between two steps, for the same
+    # how it is asked to save its state before it is stopped; None stops it at once, by SIGTERM
     checkpoint: CheckpointContract | None = None
-    batch_per_gpu: bool = False
-    after: str = ""
-    if_never: IfNever = IfNever.CANCEL
-    numbers: str = ""
+    batch_per_gpu: bool = False  # whether each GPU has that many, so that a step takes more samples on more GPUs
+    after: str = ""  # what other jobs must have done before it starts, as `ok:12,any:13`; empty: nothing
+    if_never: IfNever = IfNever.CANCEL  # what becomes of it where that cannot come true any more
+    numbers: str = ""  # digest of the counts in its command's arguments; one with others may be of another length
+    # its class of need, worked out from the fields above
     need: NeedClass = field(init=False, repr=False, compare=False)
     """Worked out once; it is asked for at every move in the queue."""
 
@@ -346,50 +301,34 @@ class NewLimit(NamedTuple):
 
 
 class PromisedGpus(NamedTuple):
-    """GPUs that are a job's own until it has ended, so that it ends by its deadline.
+    """GPUs that are a job's own until it has ended, so that it ends by its deadline."""
 
-    Attributes:
-        gpus: They.
-        start_by_s: It is to start there by then: Unix seconds.
-    """
-
-    gpus: tuple[GpuId, ...]
-    start_by_s: float
+    gpus: tuple[GpuId, ...]  # they
+    start_by_s: float  # it is to start there by then: Unix seconds
 
 
 class Constraints(NamedTuple):
-    """What was learnt of a job, or imposed on it.
+    """What was learnt of a job, or imposed on it."""
 
-    Attributes:
-        isolated: It has its GPUs to itself: it was too slow next to other jobs, or ran out of memory.
-        not_preemptible: No plan stops it any more: it has failed too often at saving its state.
-        checkpoint: How it is asked to save, as learnt of it, in place of what was declared.
-        sizes_lost: Numbers of GPUs at which it does not come up.
-        cores: Cores it is to start with where there are as many, where these are tuned, in place of those declared: an
-            offer, so that it waits for none.
-        needs_cores: That it does wait for these, as the policy makes room for them (CODA).
-        sharing_domain: Only jobs of the same domain may share a GPU with it; empty where all may.
-        gpu_memory_bytes: What it was seen to need of a GPU, where that is more than was declared.
-        steps_total_doubted: Its declared total of steps is not believed: it has gone past it, or its owner's jobs have.
-        time_limit: Its time limit as it was changed since, by its owner or an operator; None: as declared.
-        after: The jobs that its declared `after` means, by id (`ok:12` of `ok:@`); empty: as declared.
-        promised: The GPUs by which its deadline is kept; None where it has none.
-        family: Whose beliefs count for it, where those of its own family are another user's word alone; empty: its own.
-    """
-
-    isolated: bool = False
-    not_preemptible: bool = False
+    isolated: bool = False  # it has its GPUs to itself: it was too slow next to other jobs, or ran out of memory
+    not_preemptible: bool = False  # no plan stops it any more: it has failed too often at saving its state
+    # how it is asked to save, as learnt of it, in place of what was declared
     checkpoint: CheckpointContract | None = None
-    sizes_lost: tuple[int, ...] = ()
+    sizes_lost: tuple[int, ...] = ()  # numbers of GPUs at which it does not come up
+    # cores it is to start with where there are as many, where these are tuned, in place of those declared: an offer, so
+    # that it waits for none
     cores: int | None = None
-    sharing_domain: str = ""
-    gpu_memory_bytes: int | None = None
+    sharing_domain: str = ""  # only jobs of the same domain may share a GPU with it; empty where all may
+    gpu_memory_bytes: int | None = None  # what it was seen to need of a GPU, where that is more than was declared
+    # its declared total of steps is not believed: it has gone past it, or its owner's jobs have
     steps_total_doubted: bool = False
+    # whose beliefs count for it, where those of its own family are another user's word alone; empty: its own
     family: str = ""
-    needs_cores: bool = False
+    needs_cores: bool = False  # that it does wait for these, as the policy makes room for them (CODA)
+    # its time limit as it was changed since, by its owner or an operator; None: as declared
     time_limit: NewLimit | None = None
-    after: str = ""
-    promised: PromisedGpus | None = None
+    after: str = ""  # the jobs that its declared `after` means, by id (`ok:12` of `ok:@`); empty: as declared
+    promised: PromisedGpus | None = None  # the GPUs by which its deadline is kept; None where it has none
 
 
 UNCONSTRAINED: Final = Constraints()

@@ -19,27 +19,17 @@ JOBS_MAX: Final = 1000.0
 
 
 class LengthBin(NamedTuple):
-    """Jobs that ran for much the same time.
+    """Jobs that ran for much the same time."""
 
-    Attributes:
-        number: Of the bin: times from 2^(number / 4) seconds up to 2^((number + 1) / 4).
-        jobs: How many; not a whole number once older ones count less.
-    """
-
-    number: int
-    jobs: float
+    number: int  # of the bin: times from 2^(number / 4) seconds up to 2^((number + 1) / 4)
+    jobs: float  # how many; not a whole number once older ones count less
 
 
 class FamilyLengths(NamedTuple):
-    """How long the jobs of one family ran until they succeeded, over all their attempts, pauses left out.
+    """How long the jobs of one family ran until they succeeded, over all their attempts, pauses left out."""
 
-    Attributes:
-        family: Whose.
-        bins: Ascending; those without jobs are left out.
-    """
-
-    family: str
-    bins: tuple[LengthBin, ...] = ()
+    family: str  # whose
+    bins: tuple[LengthBin, ...] = ()  # ascending; those without jobs are left out
 
     @property
     def jobs(self) -> float:

@@ -33,21 +33,13 @@ def too_much(guarantees: Sequence[Guarantee], gpus: int) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Of one user, or of all of a group together; None does not bound them.
+    """Of one user, or of all of a group together; None does not bound them."""
 
-    Attributes:
-        gpus: GPUs of jobs that run, each job counted at its largest size.
-        running: Jobs that run.
-        queued: Jobs that wait.
-        submits_per_minute: Jobs submitted within any minute.
-        deadline_gpus: GPUs that are promised at once for deadlines, which go before all other jobs.
-    """
-
-    gpus: int | None = None
-    running: int | None = None
-    queued: int | None = None
-    submits_per_minute: int | None = None
-    deadline_gpus: int | None = None
+    gpus: int | None = None  # GPUs of jobs that run, each job counted at its largest size
+    running: int | None = None  # jobs that run
+    queued: int | None = None  # jobs that wait
+    submits_per_minute: int | None = None  # jobs submitted within any minute
+    deadline_gpus: int | None = None  # GPUs that are promised at once for deadlines, which go before all other jobs
 
     def __reduce__(self) -> tuple[object, ...]:
         """Compiled, a frozen record does not take its fields one by one, as pickle gives them."""
@@ -72,15 +64,10 @@ def _limits(
 
 
 class Bound(NamedTuple):
-    """A user or a group with limits.
+    """A user or a group with limits."""
 
-    Attributes:
-        name: As people are told: `ann`, `group lab`.
-        limits: What the user may have, or the members together.
-    """
-
-    name: str
-    limits: Limits
+    name: str  # as people are told: `ann`, `group lab`
+    limits: Limits  # what the user may have, or the members together
 
     def told(self) -> str:
         """What a job that is held back waits for."""
@@ -91,17 +78,11 @@ class Bound(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class GroupQuota:
-    """Of a group.
+    """Of a group."""
 
-    Attributes:
-        limits: Of all its members together.
-        members: Their names; None for the members of the system's group of this name.
-        guaranteed_gpus: GPUs that they get back from whoever borrows them.
-    """
-
-    limits: Limits
-    members: frozenset[str] | None = None
-    guaranteed_gpus: int = 0
+    limits: Limits  # of all its members together
+    members: frozenset[str] | None = None  # their names; None for the members of the system's group of this name
+    guaranteed_gpus: int = 0  # GPUs that they get back from whoever borrows them
 
     def __reduce__(self) -> tuple[object, ...]:
         """As that of `Limits`."""
@@ -110,17 +91,11 @@ class GroupQuota:
 
 @dataclass(frozen=True, slots=True)
 class Quotas:
-    """Limits of all users.
+    """Limits of all users."""
 
-    Attributes:
-        default: Of each user without limits of their own.
-        users: Of these users, in the place of the default.
-        groups: Of groups; they hold in addition to those of users.
-    """
-
-    default: Limits = field(default_factory=Limits)
-    users: Mapping[str, Limits] = field(default_factory=dict)
-    groups: Mapping[str, GroupQuota] = field(default_factory=dict)
+    default: Limits = field(default_factory=Limits)  # of each user without limits of their own
+    users: Mapping[str, Limits] = field(default_factory=dict)  # of these users, in the place of the default
+    groups: Mapping[str, GroupQuota] = field(default_factory=dict)  # of groups; they hold in addition to those of users
 
     def __reduce__(self) -> tuple[object, ...]:
         """As that of `Limits`."""

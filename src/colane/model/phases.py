@@ -97,15 +97,10 @@ class Exit(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Element:
-    """Which element of which array a job is.
+    """Which element of which array a job is."""
 
-    Attributes:
-        array: Id of the array.
-        index: Its index in it.
-    """
-
-    array: JobId
-    index: int
+    array: JobId  # id of the array
+    index: int  # its index in it
 
     def __reduce__(self) -> tuple[object, ...]:
         """Compiled, a frozen record does not take its fields one by one, as pickle gives them."""
@@ -117,61 +112,35 @@ class Element:
 
 
 class Array(NamedTuple):
-    """What an array knows of its elements, see `colane.model.arrays`.
+    """What an array knows of its elements, see `colane.model.arrays`."""
 
-    Attributes:
-        indexes: Of all its elements, as text.
-        size: How many it has.
-        throttle: How many of them may run at once; None: any number.
-        pending: Those that are no jobs of their own yet, in order.
-        cut: Those that were cancelled before they were any, in order.
-        succeeded: How many have.
-        failed: How many have ended in another way without being cancelled.
-        cancelled: How many were cancelled, those that were never jobs included.
-        all_started: Whether each has started, or has ended without.
-        is_cancelled: Whether it was cancelled as a whole, so that it ends as that whatever its elements do.
-    """
-
-    indexes: str
-    size: int
-    throttle: int | None = None
-    pending: tuple[Ordinals, ...] = ()
-    cut: tuple[Ordinals, ...] = ()
-    succeeded: int = 0
-    failed: int = 0
-    cancelled: int = 0
-    all_started: bool = False
-    is_cancelled: bool = False
+    indexes: str  # of all its elements, as text
+    size: int  # how many it has
+    throttle: int | None = None  # how many of them may run at once; None: any number
+    pending: tuple[Ordinals, ...] = ()  # those that are no jobs of their own yet, in order
+    cut: tuple[Ordinals, ...] = ()  # those that were cancelled before they were any, in order
+    succeeded: int = 0  # how many have
+    failed: int = 0  # how many have ended in another way without being cancelled
+    cancelled: int = 0  # how many were cancelled, those that were never jobs included
+    all_started: bool = False  # whether each has started, or has ended without
+    is_cancelled: bool = False  # whether it was cancelled as a whole, so that it ends as that whatever its elements do
 
 
 class Attempt(NamedTuple):
-    """What is told of one attempt of a job: the next start begins a new one, in which nothing of this is left.
+    """What is told of one attempt of a job: the next start begins a new one, in which nothing of this is left."""
 
-    Attributes:
-        assigned_s: When it was given GPUs.
-        start_s: When its process started.
-        first_step_s: When it made its first step.
-        launch_s: How long its launch took, where it has gone on as fewer ranks since; else None.
-        paused_since_s: Since when it is PAUSED; None while it is not.
-        paused_before_s: How long it was PAUSED in all, before that.
-        saves_asked: How often it was asked to save its state before it is stopped.
-        host_refusal: Why its agent could not move its memory to the host; empty where it was not refused.
-        ended_on: Nodes from which its processes are gone, while others of its nodes still have some.
-        is_broken_off: Whether those on one of several nodes were stopped, as far as is known, or have failed.
-        exit: How its last process ended.
-    """
-
-    assigned_s: float | None = None
-    start_s: float | None = None
-    first_step_s: float | None = None
-    launch_s: float | None = None
-    paused_since_s: float | None = None
-    paused_before_s: float = 0.0
-    saves_asked: int = 0
-    host_refusal: str = ""
-    ended_on: tuple[str, ...] = ()
+    assigned_s: float | None = None  # when it was given GPUs
+    start_s: float | None = None  # when its process started
+    first_step_s: float | None = None  # when it made its first step
+    launch_s: float | None = None  # how long its launch took, where it has gone on as fewer ranks since; else None
+    paused_since_s: float | None = None  # since when it is PAUSED; None while it is not
+    paused_before_s: float = 0.0  # how long it was PAUSED in all, before that
+    saves_asked: int = 0  # how often it was asked to save its state before it is stopped
+    host_refusal: str = ""  # why its agent could not move its memory to the host; empty where it was not refused
+    ended_on: tuple[str, ...] = ()  # nodes from which its processes are gone, while others of its nodes still have some
+    # whether those on one of several nodes were stopped, as far as is known, or have failed
     is_broken_off: bool = False
-    exit: Exit | None = None
+    exit: Exit | None = None  # how its last process ended
 
     def ended(self, exit: Exit) -> Attempt:
         """The same, ended so."""
@@ -183,27 +152,17 @@ NOT_YET: Final = Attempt()
 
 
 class Totals(NamedTuple):
-    """What the attempts of a job have come to, the present one not counted before it has ended.
+    """What the attempts of a job have come to, the present one not counted before it has ended."""
 
-    Attributes:
-        served: What they have had, by GPU type and number in their order.
-        steps_kept: Steps it had made when its last attempt was stopped, as far as was seen, if it saves its state.
-        lost_s: Run time whose steps have to be repeated, or were, as far as was seen.
-        failures: Attempts that failed by the job's own fault.
-        losses: How often it has lost the hardware it ran on.
-        preemptions: How often a plan has stopped it for another job.
-        saves_failed: How often it did not save its state when it was asked to.
-        sent_back: How often in a row agents have sent it back before it was started, for want of memory.
-    """
-
-    served: tuple[Served, ...] = ()
+    served: tuple[Served, ...] = ()  # what they have had, by GPU type and number in their order
+    # steps it had made when its last attempt was stopped, as far as was seen, if it saves its state
     steps_kept: int = 0
-    lost_s: float = 0.0
-    failures: int = 0
-    losses: int = 0
-    preemptions: int = 0
-    saves_failed: int = 0
-    sent_back: int = 0
+    lost_s: float = 0.0  # run time whose steps have to be repeated, or were, as far as was seen
+    failures: int = 0  # attempts that failed by the job's own fault
+    losses: int = 0  # how often it has lost the hardware it ran on
+    preemptions: int = 0  # how often a plan has stopped it for another job
+    saves_failed: int = 0  # how often it did not save its state when it was asked to
+    sent_back: int = 0  # how often in a row agents have sent it back before it was started, for want of memory
 
 
 NONE: Final = Totals()
@@ -211,92 +170,62 @@ NONE: Final = Totals()
 
 
 class FallBack(NamedTuple):
-    """A job that was resized has not stepped at its new size: where it does not come up there, it goes back.
+    """A job that was resized has not stepped at its new size: where it does not come up there, it goes back."""
 
-    Attributes:
-        to: Where it ran before.
-        launches_failed: How often its launch has failed since.
-    """
-
-    to: Placement
-    launches_failed: int = 0
+    to: Placement  # where it ran before
+    launches_failed: int = 0  # how often its launch has failed since
 
 
 class Suspension(NamedTuple):
-    """A user asked for a running job to stop stepping: it is PAUSED, unless it leaves its GPUs as well.
+    """A user asked for a running job to stop stepping: it is PAUSED, unless it leaves its GPUs as well."""
 
-    Attributes:
-        via: How it is kept from going on.
-        by: The user who asked for it.
-        until_step: It was parked because it used nothing, and goes on by itself once it comes to a step boundary.
-    """
-
-    via: SuspendVia
-    by: str
+    via: SuspendVia  # how it is kept from going on
+    by: str  # the user who asked for it
+    # it was parked because it used nothing, and goes on by itself once it comes to a step boundary
     until_step: bool = False
 
 
 class Leaving(NamedTuple):
-    """A job on its way off GPUs that it still holds: CHECKPOINTING or STOPPING.
+    """A job on its way off GPUs that it still holds: CHECKPOINTING or STOPPING."""
 
-    Attributes:
-        ending: The state it comes into once its processes are gone.
-        resizes_to: Where it goes on then; booked besides its placement.
-        for_job: The job it is stopped for.
-        isolates: Whether it has its GPUs to itself from its next start on, because of what it is stopped for.
-        is_loss: Whether it is stopped for the hardware it has lost: that is counted once it is gone.
-        has_failed: Whether a process of it has ended by itself: those on its other nodes are stopped for that.
-        is_requeued: Whether it is to be queued again at a user's word, or its own: its time limit does not end it.
-        is_own_wish: Whether its own process has asked for that: it is queued again however that process ends.
-    """
-
-    ending: JobState
-    resizes_to: Placement | None = None
-    for_job: JobId | None = None
+    ending: JobState  # the state it comes into once its processes are gone
+    resizes_to: Placement | None = None  # where it goes on then; booked besides its placement
+    for_job: JobId | None = None  # the job it is stopped for
+    # whether it has its GPUs to itself from its next start on, because of what it is stopped for
     isolates: bool = False
-    is_loss: bool = False
+    is_loss: bool = False  # whether it is stopped for the hardware it has lost: that is counted once it is gone
+    # whether a process of it has ended by itself: those on its other nodes are stopped for that
     has_failed: bool = False
+    # whether it is to be queued again at a user's word, or its own: its time limit does not end it
     is_requeued: bool = False
+    # whether its own process has asked for that: it is queued again however that process ends
     is_own_wish: bool = False
 
 
 class Parking(NamedTuple):
-    """A plan wants a job off its GPUs while it lives on: it is PAUSED, and waits for GPUs once it has left them.
+    """A plan wants a job off its GPUs while it lives on: it is PAUSED, and waits for GPUs once it has left them."""
 
-    Attributes:
-        for_job: The job it is parked for, until it is off its GPUs.
-        home: Where alone it may go on while it waits, see `NeedClass.home`; empty while it holds its GPUs.
-    """
-
-    for_job: JobId | None = None
-    home: str = ""
+    for_job: JobId | None = None  # the job it is parked for, until it is off its GPUs
+    home: str = ""  # where alone it may go on while it waits, see `NeedClass.home`; empty while it holds its GPUs
 
 
 class OnHost(NamedTuple):
-    """The GPU memory of a job lies on the host; its GPUs are not booked.
+    """The GPU memory of a job lies on the host; its GPUs are not booked."""
 
-    Attributes:
-        size_bytes: So much of it.
-        left_beside: Jobs that were on its GPUs when its memory left them: it may come back next to these. None of them
-            where it was parked because of them.
-    """
-
-    size_bytes: int
+    size_bytes: int  # so much of it
+    # jobs that were on its GPUs when its memory left them: it may come back next to these. None of them where it was
+    # parked because of them
     left_beside: tuple[JobId, ...] = ()
 
 
 @final
 class Throttle(NamedTuple):
-    """How a job without GPUs is held back, for training jobs on its node.
+    """How a job without GPUs is held back, for training jobs on its node."""
 
-    Attributes:
-        cores: The cores it may use.
-        withheld: Cores it books and has given up: it gets them back, and no job with GPUs takes them meanwhile.
-        bandwidth_ratio: Part of the bandwidth of the memory behind its cores that it may use; 1 does not bound it.
-    """
-
-    cores: tuple[int, ...]
+    cores: tuple[int, ...]  # the cores it may use
+    # cores it books and has given up: it gets them back, and no job with GPUs takes them meanwhile
     withheld: tuple[int, ...] = ()
+    # part of the bandwidth of the memory behind its cores that it may use; 1 does not bound it
     bandwidth_ratio: float = 1.0
 
 
@@ -304,34 +233,20 @@ class Halted(NamedTuple):
     """The attempt of a job that waits because a node of it is silent: its processes stand there, halted.
 
     It goes on when all its nodes are there, as it was, unless the job, or another on its GPUs, was started meanwhile.
-
-    Attributes:
-        state: What the job was.
-        placement: Where it stands.
-        run: Of that attempt.
-        totals: As they were.
-        cores: It was to start with, see `Constraints`.
-        agents: Of its nodes, in order.
-        uuids: Of its GPUs, in order of rank.
-        throttle: As a job has it.
-        turn: The same.
-        suspension: The same.
-        parking: The same.
-        on_host: The same.
     """
 
-    state: JobState
-    placement: Placement
-    run: Attempt
-    totals: Totals
-    cores: int | None = None
-    agents: tuple[str, ...] = ()
-    uuids: tuple[str, ...] = ()
-    throttle: Throttle | None = None
-    turn: str = ""
-    suspension: Suspension | None = None
-    parking: Parking | None = None
-    on_host: OnHost | None = None
+    state: JobState  # what the job was
+    placement: Placement  # where it stands
+    run: Attempt  # of that attempt
+    totals: Totals  # as they were
+    cores: int | None = None  # it was to start with, see `Constraints`
+    agents: tuple[str, ...] = ()  # of its nodes, in order
+    uuids: tuple[str, ...] = ()  # of its GPUs, in order of rank
+    throttle: Throttle | None = None  # as a job has it
+    turn: str = ""  # the same
+    suspension: Suspension | None = None  # the same
+    parking: Parking | None = None  # the same
+    on_host: OnHost | None = None  # the same
 
 
 class DependsOn(StrEnum):
@@ -356,17 +271,11 @@ _TOLD: Final = {
 
 
 class Dependency(NamedTuple):
-    """One condition.
+    """One condition."""
 
-    Attributes:
-        on: What must have happened.
-        job: Id of the job to which.
-        element: Which element of which array that is; None of any other job.
-    """
-
-    on: DependsOn
-    job: int
-    element: Element | None = None
+    on: DependsOn  # what must have happened
+    job: int  # id of the job to which
+    element: Element | None = None  # which element of which array that is; None of any other job
 
     def __str__(self) -> str:
         """As it is written: `ok:12`, or `ok:12[3]`."""
@@ -411,36 +320,23 @@ class HoldKind(StrEnum):
 
 
 class Hold(NamedTuple):
-    """One thing that keeps a waiting job from starting; the job is eligible once it has none.
+    """One thing that keeps a waiting job from starting; the job is eligible once it has none."""
 
-    Attributes:
-        kind: What it is.
-        by: The user who asked for it, or the limit that is reached.
-        until_s: When it ends by itself; None where something else ends it.
-        after: What ends it, where that is another job.
-    """
-
-    kind: HoldKind
-    by: str = ""
-    until_s: float | None = None
-    after: Dependency | None = None
+    kind: HoldKind  # what it is
+    by: str = ""  # the user who asked for it, or the limit that is reached
+    until_s: float | None = None  # when it ends by itself; None where something else ends it
+    after: Dependency | None = None  # what ends it, where that is another job
 
 
 @final
 @dataclass(unsafe_hash=True, slots=True)
 class StateChange:
-    """One line of a job's story.
+    """One line of a job's story."""
 
-    Attributes:
-        at_s: When it was told.
-        state: The state into which the job came.
-        reason: Why, for people to read.
-        held_by: What kinds of holds it had from then on; one of a limit begins and ends without a line.
-    """
-
-    at_s: Final[float]
-    state: Final[JobState]
-    reason: Final[Reason]
+    at_s: Final[float]  # when it was told
+    state: Final[JobState]  # the state into which the job came
+    reason: Final[Reason]  # why, for people to read
+    # what kinds of holds it had from then on; one of a limit begins and ends without a line
     held_by: Final[tuple[HoldKind, ...]] = ()
 
 

@@ -21,25 +21,17 @@ class Slot:
 @final
 @dataclass(unsafe_hash=True, slots=True)
 class Placement:
-    """Slots in rank order and the cores booked with them; a job without GPUs has a node and no slots.
+    """Slots in rank order and the cores booked with them; a job without GPUs has a node and no slots."""
 
-    Attributes:
-        slots: One for each rank; ranks of one node follow one another.
-        cores: Core ids booked for this job alone on the node of rank 0; empty shares the cores near its GPUs.
-        cores_elsewhere: The same for the other nodes of a job that spans several, as (name, core ids).
-        port: Where rank 0 of a job that spans several nodes waits for the others; 0 for all other jobs.
-        gpus: GPUs in rank order.
-        node: Name of the node of rank 0, or of a job without GPUs.
-        nodes: Names of all its nodes, in rank order.
-    """
-
-    slots: Final[tuple[Slot, ...]]
+    slots: Final[tuple[Slot, ...]]  # one for each rank; ranks of one node follow one another
+    # core ids booked for this job alone on the node of rank 0; empty shares the cores near its GPUs
     cores: Final[tuple[int, ...]] = ()
+    # the same for the other nodes of a job that spans several, as (name, core ids)
     cores_elsewhere: Final[tuple[tuple[str, tuple[int, ...]], ...]] = ()
-    port: Final[int] = 0
-    node: str = ""
-    gpus: tuple[GpuId, ...] = field(init=False, repr=False, compare=False)
-    nodes: tuple[str, ...] = field(init=False, repr=False, compare=False)
+    port: Final[int] = 0  # where rank 0 of a job that spans several nodes waits for the others; 0 for all other jobs
+    node: str = ""  # name of the node of rank 0, or of a job without GPUs
+    gpus: tuple[GpuId, ...] = field(init=False, repr=False, compare=False)  # GPUs in rank order
+    nodes: tuple[str, ...] = field(init=False, repr=False, compare=False)  # names of all its nodes, in rank order
 
     def __post_init__(self) -> None:
         """Work out once what every event asks for."""
@@ -80,13 +72,9 @@ class TurnRule(StrEnum):
 
 
 class Turns(NamedTuple):
-    """How a lane's turns are handed out.
+    """How a lane's turns are handed out."""
 
-    Attributes:
-        rule: Which job has the next turn.
-        quantum_s: A turn lasts this long, rounded up to whole steps; 0 is one step. None is as long as it takes for
-            passing turns on to cost 1 % of the time at most (`lanes.turns.quantum_s`).
-    """
-
-    rule: TurnRule = TurnRule.FAIR
+    rule: TurnRule = TurnRule.FAIR  # which job has the next turn
+    # a turn lasts this long, rounded up to whole steps; 0 is one step. None is as long as it takes for passing turns on
+    # to cost 1 % of the time at most (`lanes.turns.quantum_s`)
     quantum_s: float | None = None

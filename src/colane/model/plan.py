@@ -28,25 +28,17 @@ class Start:
 @final
 @dataclass(unsafe_hash=True, slots=True)
 class Stop:
-    """Take a running job off its GPUs and queue it again.
+    """Take a running job off its GPUs and queue it again."""
 
-    Attributes:
-        job: The job.
-        reason: Why, for people: no code of it decides what happens.
-        for_job: The job this preemption is for, if any.
-        save: Whether it is asked to save its state first, where it has said how; else it is stopped at once.
-        final: It ends as failed, and is not queued again.
-        learn: What the jobs on its GPUs achieved together is learnt before it leaves them.
-        isolate: From its next start on it has its GPUs to itself.
-    """
-
-    job: Final[JobId]
-    reason: Final[Reason]
-    for_job: Final[JobId | None] = None
+    job: Final[JobId]  # the job
+    reason: Final[Reason]  # why, for people: no code of it decides what happens
+    for_job: Final[JobId | None] = None  # the job this preemption is for, if any
+    # whether it is asked to save its state first, where it has said how; else it is stopped at once
     save: Final[bool] = field(default=True, kw_only=True)
-    final: Final[bool] = field(default=False, kw_only=True)
+    final: Final[bool] = field(default=False, kw_only=True)  # it ends as failed, and is not queued again
+    # what the jobs on its GPUs achieved together is learnt before it leaves them
     learn: Final[bool] = field(default=False, kw_only=True)
-    isolate: Final[bool] = field(default=False, kw_only=True)
+    isolate: Final[bool] = field(default=False, kw_only=True)  # from its next start on it has its GPUs to itself
 
 
 @final
@@ -55,18 +47,12 @@ class Park:
     """Let a stepping job wait at its next step boundary and give its devices up, its process alive.
 
     Its GPU memory is moved to the host; on cpu devices waiting alone frees the device.
-
-    Attributes:
-        job: The job.
-        reason: Why, for people.
-        for_job: The job this preemption is for, if any.
-        isolate: From now on it has a GPU to itself wherever it goes on.
     """
 
-    job: Final[JobId]
-    reason: Final[Reason]
-    for_job: Final[JobId | None] = None
-    isolate: Final[bool] = field(default=False, kw_only=True)
+    job: Final[JobId]  # the job
+    reason: Final[Reason]  # why, for people
+    for_job: Final[JobId | None] = None  # the job this preemption is for, if any
+    isolate: Final[bool] = field(default=False, kw_only=True)  # from now on it has a GPU to itself wherever it goes on
 
 
 @final
@@ -110,16 +96,11 @@ class SetCores:
 @final
 @dataclass(unsafe_hash=True, slots=True)
 class Remark:
-    """Record a reason with a running job, which goes on as before.
+    """Record a reason with a running job, which goes on as before."""
 
-    Attributes:
-        job: The job.
-        reason: What is remarked.
-        learn: What was seen of the jobs on its GPUs until now is learnt at once.
-    """
-
-    job: Final[JobId]
-    reason: Final[Reason]
+    job: Final[JobId]  # the job
+    reason: Final[Reason]  # what is remarked
+    # what was seen of the jobs on its GPUs until now is learnt at once
     learn: Final[bool] = field(default=False, kw_only=True)
 
 
@@ -196,28 +177,22 @@ NOTHING: Final[Mapping[Any, Any]] = MappingProxyType({})
 @final
 @dataclass(unsafe_hash=True, slots=True)
 class Plan:
-    """Changes, and for every job still waiting a reason.
+    """Changes, and for every job still waiting a reason."""
 
-    Attributes:
-        based_on: Version of the state it was made from.
-        actions: Changes in order.
-        waits: Reasons of the waiting jobs the policy looked at one by one.
-        class_waits: Reasons that hold for every other waiting job of a class.
-        rest: Reasons of all other waiting jobs, by pool.
-        replan: When each pool is planned again; `ON_CHANGE` for those not named.
-        holds: GPUs kept for waiting jobs in this plan: no other job starts on them by it.
-        serves_cpu_only: Whether it has placed the jobs without GPUs too, so that no other planner does after it.
-        reserved: Nodes, by name, reserved for a waiting job that they cannot hold yet; only users are told of it.
-    """
-
-    based_on: Final[int]
-    actions: Final[tuple[Action, ...]] = ()
+    based_on: Final[int]  # version of the state it was made from
+    actions: Final[tuple[Action, ...]] = ()  # changes in order
+    # reasons of the waiting jobs the policy looked at one by one
     waits: Final[Mapping[JobId, Reason]] = field(default_factory=dict)
+    # reasons that hold for every other waiting job of a class
     class_waits: Final[Mapping[NeedClass, Reason]] = field(default_factory=dict)
-    rest: Final[Mapping[str, Reason]] = field(default_factory=dict)
+    rest: Final[Mapping[str, Reason]] = field(default_factory=dict)  # reasons of all other waiting jobs, by pool
+    # when each pool is planned again; `ON_CHANGE` for those not named
     replan: Final[Mapping[str, Replan]] = field(default_factory=dict)
+    # GPUs kept for waiting jobs in this plan: no other job starts on them by it
     holds: Final[Mapping[JobId, tuple[GpuId, ...]]] = field(default_factory=dict)
+    # whether it has placed the jobs without GPUs too, so that no other planner does after it
     serves_cpu_only: Final[bool] = field(default=False, kw_only=True)
+    # nodes, by name, reserved for a waiting job that they cannot hold yet; only users are told of it
     reserved: Final[Mapping[str, JobId]] = field(default_factory=dict, kw_only=True)
 
     def reason_for(self, job: Job) -> Reason | None:

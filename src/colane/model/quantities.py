@@ -127,11 +127,7 @@ def parse_count(value: object, least: int = 0, most: int | None = None) -> int:
 
 
 def parse_number(value: object, least: float = 0.0, most: float = math.inf) -> float:
-    """Return a finite number.
-
-    Raises:
-        ValueError: Not a number, or out of range; the message names the range.
-    """
+    """Return a finite number. Raises ValueError: not a number, or out of range; the message names the range."""
     try:
         number = float(value) if isinstance(value, (str, int, float)) and not isinstance(value, bool) else math.nan
     except ValueError:

@@ -166,17 +166,12 @@ class Why(StrEnum):
 @final
 @dataclass(unsafe_hash=True, slots=True)
 class Reason:
-    """A code with its numbers and the jobs in the way; `colane.model.sentences` puts it in words.
+    """A code with its numbers and the jobs in the way; `colane.model.sentences` puts it in words."""
 
-    Attributes:
-        why: The code.
-        facts: Values for the sentence's fields, JSON scalars only.
-        jobs: Ids of the jobs in the way, or of co-runners.
-    """
-
-    why: Final[Why]
+    why: Final[Why]  # the code
+    # values for the sentence's fields, JSON scalars only
     facts: Final[Mapping[str, str | int | float]] = field(default_factory=dict)
-    jobs: Final[tuple[int, ...]] = ()
+    jobs: Final[tuple[int, ...]] = ()  # ids of the jobs in the way, or of co-runners
 
 
 NODES_NAMED_MAX: Final = 4

@@ -15,21 +15,14 @@ from colane.model.profile import Memory
 @final
 @dataclass(unsafe_hash=True, slots=True)
 class Resources:
-    """Amounts that are needed or had; they are added, subtracted and compared each for itself.
+    """Amounts that are needed or had; they are added, subtracted and compared each for itself."""
 
-    Attributes:
-        gpus: GPUs.
-        cores: Cores.
-        host_memory_bytes: Host memory.
-        host_bandwidth_bytes_per_s: Bandwidth to host memory; infinite where a node does not say what it has.
-        gpu_memory_bytes: Memory of each of the GPUs: of a sum the larger, and not less by a difference.
-    """
-
-    gpus: Final[int] = 0
-    cores: Final[int] = 0
-    host_memory_bytes: Final[int] = 0
+    gpus: Final[int] = 0  # GPUs
+    cores: Final[int] = 0  # cores
+    host_memory_bytes: Final[int] = 0  # host memory
+    # bandwidth to host memory; infinite where a node does not say what it has
     host_bandwidth_bytes_per_s: Final[float] = 0
-    gpu_memory_bytes: Final[int] = 0
+    gpu_memory_bytes: Final[int] = 0  # memory of each of the GPUs: of a sum the larger, and not less by a difference
 
     def __add__(self, other: Resources) -> Resources:
         """Both together."""
@@ -121,17 +114,11 @@ def ranks_held(node: Node, spec: JobSpec, gpu_type: str, *, usable_only: bool = 
 
 
 class Guarantee(NamedTuple):
-    """GPUs that a group gets before any other that has more than its own.
+    """GPUs that a group gets before any other that has more than its own."""
 
-    Attributes:
-        group: Its name.
-        gpus: So many, of all pools together.
-        members: Users of whose jobs they are.
-    """
-
-    group: str
-    gpus: int
-    members: frozenset[str]
+    group: str  # its name
+    gpus: int  # so many, of all pools together
+    members: frozenset[str]  # users of whose jobs they are
 
 
 # -- memory of one GPU that jobs share: it is safe while sum of P + sum of lane sizes <= capacity (paper B, section 3.3)

@@ -10,23 +10,15 @@ from colane.model.phases import STORY_FIRST, JobState, StateChange
 
 
 class TimeSpent(NamedTuple):
-    """Seconds of a job's life from its submission to its end, or until now; they add up to it.
+    """Seconds of a job's life from its submission to its end, or until now; they add up to it."""
 
-    Attributes:
-        queueing_s: It waited for GPUs.
-        launching_s: It had GPUs and had made no step. Of one that makes none at all, until it was taken to run.
-        running_s: It ran.
-        paused_s: It was suspended or parked.
-        checkpointing_s: It was asked to save its state, or was being stopped.
-        untold_s: In a long story's part that is not kept.
-    """
-
-    queueing_s: float = 0.0
+    queueing_s: float = 0.0  # it waited for GPUs
+    # it had GPUs and had made no step. Of one that makes none at all, until it was taken to run
     launching_s: float = 0.0
-    running_s: float = 0.0
-    paused_s: float = 0.0
-    checkpointing_s: float = 0.0
-    untold_s: float = 0.0
+    running_s: float = 0.0  # it ran
+    paused_s: float = 0.0  # it was suspended or parked
+    checkpointing_s: float = 0.0  # it was asked to save its state, or was being stopped
+    untold_s: float = 0.0  # in a long story's part that is not kept
 
 
 BUCKETS: Final[Mapping[JobState, str]] = MappingProxyType(

@@ -50,17 +50,11 @@ class TopologyTextError(ValueError):
 
 
 class ReadTopology(NamedTuple):
-    """A topology that was read.
+    """A topology that was read."""
 
-    Attributes:
-        topology: The graph; bandwidths are unknown.
-        names: What the text calls its GPUs.
-        notes: What had to be worked out, for people.
-    """
-
-    topology: Topology
-    names: tuple[str, ...]
-    notes: tuple[str, ...] = ()
+    topology: Topology  # the graph; bandwidths are unknown
+    names: tuple[str, ...]  # what the text calls its GPUs
+    notes: tuple[str, ...] = ()  # what had to be worked out, for people
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,59 +29,36 @@ from colane.settings.together import judge_heartbeat
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceConfig:
-    """What the service needs to know.
+    """What the service needs to know."""
 
-    Attributes:
-        policy: Registered name, or FILE.py:NAME of a user's own.
-        max_wait_s: A job that has waited longer is overdue under any policy; None as the policy has it.
-        policy_budget_s: What a pass of a user's own policy may take.
-        workdir: Directory of jobs that name none.
-        tick_s: The core is asked at least this often.
-        node_timeout_s: A node silent for longer is lost.
-        unhalted_lease_s: The same of one with a server, or whose jobs cannot all be halted; None: no longer.
-        batch_jobs_max: Jobs in one request.
-        keep_finished: What is kept of finished jobs.
-        quotas: How much users may have.
-        pools: What pools are for.
-        see: Which jobs users are told of.
-        idle_after_s: A job that has used nothing for so long is shown as idle; None shows none.
-        idle_rule: What becomes of such a job.
-        metrics_names: Names that `/metrics` has besides Colane's own.
-        notify: Channels by which owners of jobs are told; None for no word.
-        outbox: File of what is yet to be told; None keeps it in memory alone.
-        foreseen: File of what was learnt of starts and ends, likewise.
-        core: How jobs are treated, whatever the policy.
-        job_key: By which tokens of jobs are made and known again.
-        samples: File of samples; None keeps them in memory alone.
-        leader_lease_s: How long this scheduler leads without having written; 0 where no other may take over, None of a
-            store in a file.
-        own_url: Where others reach it.
-        agents: What it tells agents to be set to where they are told nothing else, by names of settings.
-    """
-
-    policy: str = "colane"
+    policy: str = "colane"  # registered name, or FILE.py:NAME of a user's own
+    # a job that has waited longer is overdue under any policy; None as the policy has it
     max_wait_s: float | None = None
-    workdir: str = field(default_factory=lambda: str(Path.cwd()))
-    policy_budget_s: float = BUDGET_S
-    tick_s: float = 1.0
-    node_timeout_s: float = 60.0
+    workdir: str = field(default_factory=lambda: str(Path.cwd()))  # directory of jobs that name none
+    policy_budget_s: float = BUDGET_S  # what a pass of a user's own policy may take
+    tick_s: float = 1.0  # the core is asked at least this often
+    node_timeout_s: float = 60.0  # a node silent for longer is lost
+    # the same of one with a server, or whose jobs cannot all be halted; None: no longer
     unhalted_lease_s: float | None = None
-    batch_jobs_max: int = 10_000
-    keep_finished: Retention = field(default_factory=Retention)
-    quotas: Quotas = field(default_factory=Quotas)
-    pools: PoolRules = field(default_factory=PoolRules)
-    see: See = See.ALL
-    idle_after_s: float | None = 1800.0
-    idle_rule: IdleRule = IdleRule.NONE
-    metrics_names: frozenset[MetricNames] = frozenset()
+    batch_jobs_max: int = 10_000  # jobs in one request
+    keep_finished: Retention = field(default_factory=Retention)  # what is kept of finished jobs
+    quotas: Quotas = field(default_factory=Quotas)  # how much users may have
+    pools: PoolRules = field(default_factory=PoolRules)  # what pools are for
+    see: See = See.ALL  # which jobs users are told of
+    idle_after_s: float | None = 1800.0  # a job that has used nothing for so long is shown as idle; None shows none
+    idle_rule: IdleRule = IdleRule.NONE  # what becomes of such a job
+    metrics_names: frozenset[MetricNames] = frozenset()  # names that `/metrics` has besides Colane's own
+    # channels by which owners of jobs are told; None for no word
     notify: NotifyConfig | None = field(default=None, repr=False)
-    outbox: Path | None = None
-    foreseen: Path | None = None
-    core: CoreConfig = field(default_factory=CoreConfig)
-    job_key: bytes = field(default_factory=new_key, repr=False)
-    samples: Path | None = None
+    outbox: Path | None = None  # file of what is yet to be told; None keeps it in memory alone
+    foreseen: Path | None = None  # file of what was learnt of starts and ends, likewise
+    core: CoreConfig = field(default_factory=CoreConfig)  # how jobs are treated, whatever the policy
+    job_key: bytes = field(default_factory=new_key, repr=False)  # by which tokens of jobs are made and known again
+    samples: Path | None = None  # file of samples; None keeps them in memory alone
+    # how long this scheduler leads without having written; 0 where no other may take over, None of a store in a file
     leader_lease_s: float | None = None
-    own_url: str = ""
+    own_url: str = ""  # where others reach it
+    # what it tells agents to be set to where they are told nothing else, by names of settings
     agents: Mapping[str, Raw] = field(default_factory=dict)
 
     @property
@@ -92,27 +69,17 @@ class ServiceConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerConfig(ServiceConfig):
-    """Settings of a scheduler: those of its service, and of where it listens and keeps what it knows.
+    """Settings of a scheduler: those of its service, and of where it listens and keeps what it knows."""
 
-    Attributes:
-        store: Where all is kept over the network; None for a file in the state directory.
-        store_password_file: Holds the password of its server.
-        standby: Wait to lead until the scheduler that does is silent.
-        state_dir: Holds the store, the lock and `server.json`; made when it is not there.
-        host: Address to listen on; other than loopback needs a token.
-        port: 0 takes a free one.
-        token: Needed by every client; None takes the one in the state directory, made when it is not there.
-        tls: Certificate and key of what listens at TCP; None for plain HTTP.
-    """
-
-    state_dir: Path
-    store: StoreAddress | None = None
-    store_password_file: Path | None = None
-    standby: bool = False
-    host: str = "127.0.0.1"
-    port: int = table.DEFAULT_PORT
+    state_dir: Path  # holds the store, the lock and `server.json`; made when it is not there
+    store: StoreAddress | None = None  # where all is kept over the network; None for a file in the state directory
+    store_password_file: Path | None = None  # holds the password of its server
+    standby: bool = False  # wait to lead until the scheduler that does is silent
+    host: str = "127.0.0.1"  # address to listen on; other than loopback needs a token
+    port: int = table.DEFAULT_PORT  # 0 takes a free one
+    # needed by every client; None takes the one in the state directory, made when it is not there
     token: str | None = field(default=None, repr=False)
-    tls: TlsFiles | None = None
+    tls: TlsFiles | None = None  # certificate and key of what listens at TCP; None for plain HTTP
 
     @classmethod
     def of(cls, values: Values, state_dir: Path, token: str | None, agents: Values | None = None) -> Self:
@@ -205,11 +172,7 @@ def quotas(values: Values) -> Quotas:
 
 
 def pools(values: Values) -> PoolRules:
-    """Return what the file of limits says of pools.
-
-    Raises:
-        SettingError: It cannot be read, or says what cannot be.
-    """
+    """Return what the file of limits says of pools. Raises SettingError: it cannot be read, or says what cannot be."""
     file = values[table.LIMITS]
     try:
         return PoolRules() if file is None else read_pools(file)

@@ -23,39 +23,22 @@ from colane.server.writer.feed import Feed
 
 @dataclass(slots=True)
 class Parts:
-    """The parts, made by `assembly`.
+    """The parts, made by `assembly`."""
 
-    Attributes:
-        store: Where everything is kept.
-        config: See `ServiceConfig`.
-        http: Talks to agents.
-        driver: The only writer.
-        feed: Published changes.
-        liveness: When nodes were heard of.
-        started_s: Unix time of the start.
-        history: Whose records these are, and which starts there were.
-        samples: How devices and jobs use what they have.
-        idle: Which jobs use nothing of it.
-        marks: From when to when devices were broken, or kept for jobs.
-        stopping: Set when streams shall end.
-        leads: Whether it is the one that writes; a standby is not yet.
-        hands_over: Set when it shall end for a standby to lead.
-    """
-
-    store: Store
-    config: ServiceConfig
-    http: httpx.AsyncClient
-    driver: LiveDriver
-    feed: Feed
-    liveness: Liveness
-    started_s: float
-    history: History
-    samples: SampleKeeper
-    idle: IdleWatch = field(default_factory=IdleWatch)
-    marks: DeviceMarks = field(default_factory=DeviceMarks)
-    stopping: asyncio.Event = field(default_factory=asyncio.Event)
-    leads: bool = True
-    hands_over: asyncio.Event = field(default_factory=asyncio.Event)
+    store: Store  # where everything is kept
+    config: ServiceConfig  # see `ServiceConfig`
+    http: httpx.AsyncClient  # talks to agents
+    driver: LiveDriver  # the only writer
+    feed: Feed  # published changes
+    liveness: Liveness  # when nodes were heard of
+    started_s: float  # Unix time of the start
+    history: History  # whose records these are, and which starts there were
+    samples: SampleKeeper  # how devices and jobs use what they have
+    idle: IdleWatch = field(default_factory=IdleWatch)  # which jobs use nothing of it
+    marks: DeviceMarks = field(default_factory=DeviceMarks)  # from when to when devices were broken, or kept for jobs
+    stopping: asyncio.Event = field(default_factory=asyncio.Event)  # set when streams shall end
+    leads: bool = True  # whether it is the one that writes; a standby is not yet
+    hands_over: asyncio.Event = field(default_factory=asyncio.Event)  # set when it shall end for a standby to lead
 
     @property
     def policy(self) -> str:

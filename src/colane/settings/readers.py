@@ -22,15 +22,10 @@ GUARD_PERCENT_MAX: Final = 1_000_000.0
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """What is kept of finished jobs; without either bound, everything.
+    """What is kept of finished jobs; without either bound, everything."""
 
-    Attributes:
-        age_s: Records of jobs that ended longer ago are removed.
-        jobs: At most so many records are kept, those with the highest ids.
-    """
-
-    age_s: float | None = None
-    jobs: int | None = None
+    age_s: float | None = None  # records of jobs that ended longer ago are removed
+    jobs: int | None = None  # at most so many records are kept, those with the highest ids
 
     def __str__(self) -> str:
         """As it is written on the command line."""
@@ -58,11 +53,7 @@ def parse_retention(raw: Raw) -> Retention:
 
 
 def address(raw: Raw) -> str:
-    """Return an address of the form `HOST:PORT`.
-
-    Raises:
-        ValueError: It is none.
-    """
+    """Return an address of the form `HOST:PORT`. Raises ValueError: it is none."""
     text = str(raw).strip()
     host, _, port = text.rpartition(":")
     if not host or not (port.isascii() and port.isdecimal()) or not 0 < int(port) < 65_536:
@@ -89,11 +80,7 @@ def guard_ratio(raw: Raw) -> float | None:
 
 
 def metrics_names(raw: Raw) -> frozenset[MetricNames]:
-    """Return the families of `dcgm,slurm`; none of `none`.
-
-    Raises:
-        ValueError: One is not known.
-    """
+    """Return the families of `dcgm,slurm`; none of `none`. Raises ValueError: one is not known."""
     words = [word.strip() for word in str(raw).split(",")]
     known = {one.value: one for one in MetricNames}
     if words == ["none"]:
@@ -105,11 +92,7 @@ def metrics_names(raw: Raw) -> frozenset[MetricNames]:
 
 
 def duration_or_off_s(raw: Raw) -> float | None:
-    """Return seconds; None of `off`.
-
-    Raises:
-        ValueError: It is neither.
-    """
+    """Return seconds; None of `off`. Raises ValueError: it is neither."""
     text = str(raw)
     if text.strip().lower() == "off":
         return None
@@ -120,11 +103,7 @@ def duration_or_off_s(raw: Raw) -> float | None:
 
 
 def duration_s(raw: Raw) -> float:
-    """Return seconds.
-
-    Raises:
-        ValueError: It is no duration.
-    """
+    """Return seconds. Raises ValueError: it is no duration."""
     return parse_duration_s(str(raw))
 
 
@@ -145,11 +124,7 @@ def leader_lease_s(raw: Raw) -> float:
 
 
 def own_url(raw: Raw) -> str:
-    """Return the URL of a scheduler without a slash at its end.
-
-    Raises:
-        ValueError: It is none.
-    """
+    """Return the URL of a scheduler without a slash at its end. Raises ValueError: it is none."""
     text = str(raw).strip().rstrip("/")
     try:
         parts = urlsplit(text)
@@ -174,11 +149,7 @@ def lease_s(raw: Raw) -> float:
 
 
 def some_time_s(raw: Raw) -> float:
-    """Return seconds, more than none.
-
-    Raises:
-        ValueError: It is no duration, or none.
-    """
+    """Return seconds, more than none. Raises ValueError: it is no duration, or none."""
     found_s = duration_s(raw)
     if found_s == 0:
         raise ValueError("must be more than 0")
@@ -186,11 +157,7 @@ def some_time_s(raw: Raw) -> float:
 
 
 def some_time_or_off_s(raw: Raw) -> float | None:
-    """Return seconds; None of `off`.
-
-    Raises:
-        ValueError: It is neither.
-    """
+    """Return seconds; None of `off`. Raises ValueError: it is neither."""
     if str(raw).strip().lower() == "off":
         return None
     try:
@@ -203,11 +170,7 @@ def some_time_or_off_s(raw: Raw) -> float | None:
 
 
 def memory_factors(raw: Raw) -> tuple[float, float]:
-    """Return the safety factors on P, and on P + E.
-
-    Raises:
-        ValueError: They are not two numbers from 1 up.
-    """
+    """Return the safety factors on P, and on P + E. Raises ValueError: they are not two numbers from 1 up."""
     try:
         persistent, total = (float(part) for part in str(raw).split(","))
     except ValueError:
@@ -218,9 +181,5 @@ def memory_factors(raw: Raw) -> tuple[float, float]:
 
 
 def bandwidth_bytes_per_s(raw: Raw) -> int:
-    """Return bytes per second.
-
-    Raises:
-        ValueError: It is not a rate.
-    """
+    """Return bytes per second. Raises ValueError: it is not a rate."""
     return round(parse_bandwidth_bytes_per_s(str(raw)))

@@ -26,33 +26,19 @@ class SettingError(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting(Generic[T]):
-    """One setting.
+    """One setting."""
 
-    Attributes:
-        name: Key in `colane.toml`; with dashes, the flag.
-        read: Returns the value of what is given, or raises ValueError with "must be ...".
-        default: What counts where nothing is given; None leaves the value None.
-        takes: Type of the flag's value: str, int, float, bool, Path, or an enum of choices.
-        help: Of the flag.
-        metavar: Word for the value in the help.
-        default_told: What the help says of the default, where that is not the default itself.
-        variables: Variables that set it besides `COLANE_SECTION_NAME`.
-        at_least: Of a number.
-        at_most: Of a number.
-        letter: The flag's short form, without its dash; empty for none.
-    """
-
-    name: str
-    read: Callable[[Raw], T]
-    default: Raw | Enum | None = None
-    takes: type = str
-    help: str = ""
-    metavar: str | None = None
-    default_told: str | bool = True
-    variables: tuple[str, ...] = ()
-    at_least: float | None = None
-    at_most: float | None = None
-    letter: str = ""
+    name: str  # key in `colane.toml`; with dashes, the flag
+    read: Callable[[Raw], T]  # returns the value of what is given, or raises ValueError with "must be ..."
+    default: Raw | Enum | None = None  # what counts where nothing is given; None leaves the value None
+    takes: type = str  # type of the flag's value: str, int, float, bool, Path, or an enum of choices
+    help: str = ""  # of the flag
+    metavar: str | None = None  # word for the value in the help
+    default_told: str | bool = True  # what the help says of the default, where that is not the default itself
+    variables: tuple[str, ...] = ()  # variables that set it besides `COLANE_SECTION_NAME`
+    at_least: float | None = None  # of a number
+    at_most: float | None = None  # of a number
+    letter: str = ""  # the flag's short form, without its dash; empty for none
 
     @property
     def flag(self) -> str:
@@ -82,11 +68,7 @@ class Values:
     """What the settings of a section are: `values[GUARD]` is that setting's value."""
 
     def __init__(self, section: Section, given: Mapping[str, Given]) -> None:
-        """Read all that is given.
-
-        Raises:
-            SettingError: One of them cannot be.
-        """
+        """Read all that is given. Raises SettingError: one of them cannot be."""
         self.section = section
         self.given: Final = {
             setting.name: given.get(setting.name) or Given(plain(setting.default)) for setting in section.settings
@@ -140,11 +122,7 @@ def path(raw: Raw) -> Path:
 
 
 def switch(raw: Raw) -> bool:
-    """Read yes or no.
-
-    Raises:
-        ValueError: It is neither.
-    """
+    """Read yes or no. Raises ValueError: it is neither."""
     found = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}.get(str(raw).lower())
     if found is None:
         raise ValueError(f"must be true or false, got {raw!r}")

@@ -20,27 +20,16 @@ DATABASE_MAX: Final = 65_535
 
 
 class StoreAddress(NamedTuple):
-    """Where a store is.
+    """Where a store is."""
 
-    Attributes:
-        scheme: What its server speaks, and how it is reached.
-        host: Name or address; empty for a socket.
-        port: 0 for a socket of Redis.
-        path: Of a socket; of Postgres, of the directory that it lies in.
-        database: Redis's number, or Postgres's name.
-        user: The user to log in as; empty for the server's default user.
-        name: Of the cluster: several may share a database.
-        sslmode: Postgres's word for how it is encrypted; empty for its default.
-    """
-
-    scheme: str
-    host: str = ""
-    port: int = 0
-    path: str = ""
-    database: str = "0"
-    user: str = ""
-    name: str = DEFAULT_NAME
-    sslmode: str = ""
+    scheme: str  # what its server speaks, and how it is reached
+    host: str = ""  # name or address; empty for a socket
+    port: int = 0  # 0 for a socket of Redis
+    path: str = ""  # of a socket; of Postgres, of the directory that it lies in
+    database: str = "0"  # redis's number, or Postgres's name
+    user: str = ""  # the user to log in as; empty for the server's default user
+    name: str = DEFAULT_NAME  # of the cluster: several may share a database
+    sslmode: str = ""  # postgres's word for how it is encrypted; empty for its default
 
     def __str__(self) -> str:
         """As it is written."""
@@ -58,11 +47,7 @@ class StoreAddress(NamedTuple):
 
 
 def store_address(raw: Raw) -> StoreAddress:
-    """Return the address of a store over the network.
-
-    Raises:
-        ValueError: It is none, or holds a password.
-    """
+    """Return the address of a store over the network. Raises ValueError: it is none, or holds a password."""
     text = str(raw).strip()
     try:
         parts = urlsplit(text)

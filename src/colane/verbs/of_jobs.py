@@ -24,33 +24,19 @@ class Deed(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class JobVerb:
-    """One verb.
+    """One verb."""
 
-    Attributes:
-        deed: It; refusals name it so, and the story says by which user.
-        does: What the route does, as its reference says.
-        method: Of the request.
-        in_query: Names of arguments that stand in the query; all others are the body's.
-        label: On its button; empty where the page has none.
-        past: What is said of jobs to which it was done.
-        waiting_label: On its button where all its jobs wait.
-        loses: What becomes of run time since the last save, as the page asks before; empty where none is lost.
-        would: What an assistant is told of it before it asks for it; empty where it may not.
-        slurm: What `scontrol` calls it.
-        help: Of its command, where the command takes jobs alone.
-    """
-
-    deed: Deed
-    does: str
-    method: str = "POST"
-    in_query: frozenset[str] = frozenset()
-    label: str = ""
-    past: str = ""
-    waiting_label: str = ""
-    loses: str = ""
-    would: str = ""
-    slurm: tuple[str, ...] = ()
-    help: str = field(default="", repr=False)
+    deed: Deed  # it; refusals name it so, and the story says by which user
+    does: str  # what the route does, as its reference says
+    method: str = "POST"  # of the request
+    in_query: frozenset[str] = frozenset()  # names of arguments that stand in the query; all others are the body's
+    label: str = ""  # on its button; empty where the page has none
+    past: str = ""  # what is said of jobs to which it was done
+    waiting_label: str = ""  # on its button where all its jobs wait
+    loses: str = ""  # what becomes of run time since the last save, as the page asks before; empty where none is lost
+    would: str = ""  # what an assistant is told of it before it asks for it; empty where it may not
+    slurm: tuple[str, ...] = ()  # what `scontrol` calls it
+    help: str = field(default="", repr=False)  # of its command, where the command takes jobs alone
 
     @property
     def suffix(self) -> str:

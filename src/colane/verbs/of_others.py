@@ -11,25 +11,15 @@ CLOSING: Final = "}"
 
 @dataclass(frozen=True, slots=True)
 class Verb:
-    """One verb.
+    """One verb."""
 
-    Attributes:
-        name: It; of its route, and of its command where it has one.
-        path: Of its route, with the name of what it is done to in braces.
-        does: What the route does, as its reference says.
-        method: Of the request.
-        in_query: Names of arguments that stand in the query; all others are the body's.
-        operators: What operators alone may, in the words of the refusal; empty where it depends on whose it is.
-        label: On its button; empty where the page has none.
-    """
-
-    name: str
-    path: str
-    does: str
-    method: str = "POST"
-    in_query: frozenset[str] = frozenset()
-    operators: str = ""
-    label: str = ""
+    name: str  # it; of its route, and of its command where it has one
+    path: str  # of its route, with the name of what it is done to in braces
+    does: str  # what the route does, as its reference says
+    method: str = "POST"  # of the request
+    in_query: frozenset[str] = frozenset()  # names of arguments that stand in the query; all others are the body's
+    operators: str = ""  # what operators alone may, in the words of the refusal; empty where it depends on whose it is
+    label: str = ""  # on its button; empty where the page has none
 
     def path_of(self, of: object) -> str:
         """Return the path for what is named."""

@@ -12,19 +12,12 @@ _DIGITS_MAX = 16
 
 
 class KnownHistory(NamedTuple):
-    """The newest that was heard.
+    """The newest that was heard."""
 
-    Attributes:
-        epoch: Number of the scheduler's start; 0 where none was told, as by an older scheduler.
-        epoch_id: Its id.
-        events: How many events the cluster had had.
-        version: How many transactions its store had had, as that start counts them.
-    """
-
-    epoch: int = 0
-    epoch_id: str = ""
-    events: int = 0
-    version: int = 0
+    epoch: int = 0  # number of the scheduler's start; 0 where none was told, as by an older scheduler
+    epoch_id: str = ""  # its id
+    events: int = 0  # how many events the cluster had had
+    version: int = 0  # how many transactions its store had had, as that start counts them
 
     def with_news(self, told: KnownHistory) -> KnownHistory:
         """What is known once this was told, too."""

@@ -58,26 +58,16 @@ _PASSABLE = 0o711
 
 @dataclass(frozen=True, slots=True)
 class LaunchFacts:
-    """How an attempt is placed.
+    """How an attempt is placed."""
 
-    Attributes:
-        boot_id: Boot of the machine in which it was prepared.
-        prepared_s: When.
-        gpus: Indexes of its devices in rank order.
-        cores: Its cores.
-        cpu_devices: Whether its devices are cpu devices.
-        mps: Whether it goes through an MPS daemon.
-        port: TCP port handed out to it, 0 for none.
-        rank_cores: Cores of each rank here that is a process of ours; empty where the job starts its own.
-    """
-
-    boot_id: str
-    prepared_s: float
-    gpus: tuple[int, ...] = ()
-    cores: tuple[int, ...] = ()
-    cpu_devices: bool = False
-    mps: bool = False
-    port: int = 0
+    boot_id: str  # boot of the machine in which it was prepared
+    prepared_s: float  # when
+    gpus: tuple[int, ...] = ()  # indexes of its devices in rank order
+    cores: tuple[int, ...] = ()  # its cores
+    cpu_devices: bool = False  # whether its devices are cpu devices
+    mps: bool = False  # whether it goes through an MPS daemon
+    port: int = 0  # TCP port handed out to it, 0 for none
+    # cores of each rank here that is a process of ours; empty where the job starts its own
     rank_cores: tuple[tuple[int, ...], ...] = ()
 
 

@@ -45,19 +45,12 @@ BACKLOG = 128
 
 
 class Place(NamedTuple):
-    """Where a job is found.
+    """Where a job is found."""
 
-    Attributes:
-        gate_job: What is wanted of it.
-        steps_path: Its steps file.
-        supervisor: Gives the process above all of its processes, once it has started.
-        run: Whether it shall run; one that shall end while it is held ends where it waits.
-    """
-
-    gate_job: GateJob
-    steps_path: Path
-    supervisor: Callable[[], ProcessId | None]
-    run: bool = True
+    gate_job: GateJob  # what is wanted of it
+    steps_path: Path  # its steps file
+    supervisor: Callable[[], ProcessId | None]  # gives the process above all of its processes, once it has started
+    run: bool = True  # whether it shall run; one that shall end while it is held ends where it waits
 
 
 class Follow(NamedTuple):
@@ -249,11 +242,7 @@ class LaneGate:
                 self.floor.stepping(rank.gang.job, rank.steps, self._clock())
 
     def _admit(self, link: RankConnection, claimed: int) -> Rank:
-        """Find the job whose process asks.
-
-        Raises:
-            ValueError: It belongs to no job, or reports no steps.
-        """
+        """Find the job whose process asks. Raises ValueError: it belongs to no job, or reports no steps."""
         for gang in self._gangs.values():
             if self._belongs(link.pid, gang.job):
                 for index, page in gang.open_pages():

@@ -16,49 +16,27 @@ PROBE_STEPS = 3
 
 @dataclass(slots=True)
 class GateMember:
-    """A job of this node.
+    """A job of this node."""
 
-    Attributes:
-        gate_job: What is wanted of it.
-        arrived: Order of arrival.
-        since_s: Since when it stands as it does.
-        booked_s: Until when its service and its wait are counted.
-        phase: What it does.
-        ungated: Why it runs without turns; empty while it has them.
-        is_heard: Whether it was seen to say when a request comes, as a job does that answers some.
-        kept_for: Jobs without turns beside which its steps have no room.
-        granted: Whether it was let go, and not only seen to run.
-        counted_s: Since when its steps count among its co-runners: when the last newcomer came.
-        asked_s: Since when it is asked for its turn.
-        steps: Steps it has done.
-        measured: Steps by which `step_s` is known.
-        step_s: Its step time in its turns.
-        service_s: Time it has held its lanes.
-        wait_s: Time it has waited for them.
-        lane_mates: Jobs it shares lanes with.
-        co_runner_service_s: Service when it came to share with these jobs.
-        co_runner_wait_s: Wait then.
-    """
-
-    gate_job: GateJob
-    arrived: int
-    since_s: float
-    booked_s: float
-    phase: GatePhase = GatePhase.AWAY
-    ungated: str = ""
-    is_heard: bool = False
-    kept_for: tuple[int, ...] = ()
-    granted: bool = False
-    counted_s: float = 0.0
-    asked_s: float | None = None
-    steps: int = 0
-    measured: int = 0
-    step_s: float | None = None
-    service_s: float = 0.0
-    wait_s: float = 0.0
-    lane_mates: tuple[int, ...] = ()
-    co_runner_service_s: float = 0.0
-    co_runner_wait_s: float = 0.0
+    gate_job: GateJob  # what is wanted of it
+    arrived: int  # order of arrival
+    since_s: float  # since when it stands as it does
+    booked_s: float  # until when its service and its wait are counted
+    phase: GatePhase = GatePhase.AWAY  # what it does
+    ungated: str = ""  # why it runs without turns; empty while it has them
+    is_heard: bool = False  # whether it was seen to say when a request comes, as a job does that answers some
+    kept_for: tuple[int, ...] = ()  # jobs without turns beside which its steps have no room
+    granted: bool = False  # whether it was let go, and not only seen to run
+    counted_s: float = 0.0  # since when its steps count among its co-runners: when the last newcomer came
+    asked_s: float | None = None  # since when it is asked for its turn
+    steps: int = 0  # steps it has done
+    measured: int = 0  # steps by which `step_s` is known
+    step_s: float | None = None  # its step time in its turns
+    service_s: float = 0.0  # time it has held its lanes
+    wait_s: float = 0.0  # time it has waited for them
+    lane_mates: tuple[int, ...] = ()  # jobs it shares lanes with
+    co_runner_service_s: float = 0.0  # service when it came to share with these jobs
+    co_runner_wait_s: float = 0.0  # wait then
 
     def steps_beside(self, done: int, now_s: float) -> int:
         """How many steps of the turn that ends now it made next to its present co-runners: all where none came."""

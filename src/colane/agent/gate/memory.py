@@ -16,23 +16,14 @@ from colane.model.resources import is_safe, needed_bytes
 
 
 class Tenant(NamedTuple):
-    """A job that holds memory of devices.
+    """A job that holds memory of devices."""
 
-    Attributes:
-        job: Its id.
-        arrived: Order of arrival.
-        lanes: Its lanes, in order.
-        memory: What it books of each device; None where that is not known.
-        is_ungated: Whether it runs without turns.
-        is_still: Whether it waits at a boundary for another reason, so that it uses no E.
-    """
-
-    job: int
-    arrived: int
-    lanes: tuple[Lane, ...]
-    memory: Memory | None
-    is_ungated: bool
-    is_still: bool
+    job: int  # its id
+    arrived: int  # order of arrival
+    lanes: tuple[Lane, ...]  # its lanes, in order
+    memory: Memory | None  # what it books of each device; None where that is not known
+    is_ungated: bool  # whether it runs without turns
+    is_still: bool  # whether it waits at a boundary for another reason, so that it uses no E
 
 
 def kept_back(tenants: Sequence[Tenant], capacity_bytes: Mapping[int, int]) -> dict[int, tuple[int, ...]]:

@@ -52,17 +52,11 @@ _COUNTERS = struct.Struct(f"={PHASE_WORD - PID_WORD + 1}Q")
 
 
 class PageCounters(NamedTuple):
-    """What a process says of itself.
+    """What a process says of itself."""
 
-    Attributes:
-        pid: Its number as it sees it; 0 before there is one.
-        steps: Steps it has done.
-        is_computing: Whether it is in a step, as it says at its first use of the device and after each turn.
-    """
-
-    pid: int
-    steps: int
-    is_computing: bool
+    pid: int  # its number as it sees it; 0 before there is one
+    steps: int  # steps it has done
+    is_computing: bool  # whether it is in a step, as it says at its first use of the device and after each turn
 
 
 class ControlPage:

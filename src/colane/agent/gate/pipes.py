@@ -23,25 +23,15 @@ _PIPE = re.compile(re.escape(PREFIX) + r"(x|[0-9]{1,9})\.([0-9]{1,10})\.[0-9a-f]
 
 
 class Pipe(NamedTuple):
-    """Where one process waits to be asked.
+    """Where one process waits to be asked."""
 
-    Attributes:
-        path: The pipe.
-        rank: Of the whole job, as it said when it made it.
-        pid: As it numbers itself.
-    """
-
-    path: Path
-    rank: int | None
-    pid: int
+    path: Path  # the pipe
+    rank: int | None  # of the whole job, as it said when it made it
+    pid: int  # as it numbers itself
 
 
 def pipes_in(directory: Path) -> list[Pipe]:
-    """Find the pipes beside a job's steps file.
-
-    Raises:
-        OSError: The directory cannot be read.
-    """
+    """Find the pipes beside a job's steps file. Raises OSError: the directory cannot be read."""
     names = [entry.name for entry in islice(os.scandir(directory), NAMES_MAX)]
     matches = [match for match in map(_PIPE.fullmatch, names) if match is not None]
     return [

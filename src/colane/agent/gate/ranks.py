@@ -47,25 +47,15 @@ class RankConnection:
 
 @dataclass(eq=False, slots=True)
 class Rank:
-    """One process that reports steps.
+    """One process that reports steps."""
 
-    Attributes:
-        gang: Its job.
-        page: Its control page.
-        pid: Its process, as this machine numbers it.
-        claimed: Its process, as it numbers itself.
-        unwatch: What ends the watch of its end.
-        link: Its connection once it has asked.
-        waiting: The step it waits at, None while it runs.
-    """
-
-    gang: Gang
-    page: ControlPage
-    pid: int
-    claimed: int
-    unwatch: Callable[[], None]
-    link: RankConnection | None = None
-    waiting: int | None = None
+    gang: Gang  # its job
+    page: ControlPage  # its control page
+    pid: int  # its process, as this machine numbers it
+    claimed: int  # its process, as it numbers itself
+    unwatch: Callable[[], None]  # what ends the watch of its end
+    link: RankConnection | None = None  # its connection once it has asked
+    waiting: int | None = None  # the step it waits at, None while it runs
 
     @property
     def steps(self) -> int:
@@ -81,35 +71,20 @@ class Rank:
 
 @dataclass(eq=False)
 class Gang:
-    """One job's processes; most jobs have one.
+    """One job's processes; most jobs have one."""
 
-    Attributes:
-        job: Its id.
-        steps_path: Its first rank's steps file.
-        ranks: Its processes, by number.
-        expected: How many there will be.
-        flag: Whether they ask at their boundaries.
-        flush: Whether they give cached memory back when they yield.
-        shares: Whether the job shares a lane.
-        held: Whether all of them wait, and go on by our word alone: their devices may be another job's.
-        stalled_s: Since when some wait for others.
-        rested: Whether none of them used a device before it asked when they were held as they stood.
-        watched: Whether each is to be watched whether it stands still.
-        is_told: Whether those that wait know when their turn is expected.
-    """
-
-    job: int
-    steps_path: Path
-    ranks: dict[int, Rank] = field(default_factory=dict)
-    expected: int = 1
-    flag: bool = False
-    flush: bool = False
-    shares: bool = False
-    held: bool = False
-    rested: bool = False
-    watched: bool = False
-    stalled_s: float | None = None
-    is_told: bool = False
+    job: int  # its id
+    steps_path: Path  # its first rank's steps file
+    ranks: dict[int, Rank] = field(default_factory=dict)  # its processes, by number
+    expected: int = 1  # how many there will be
+    flag: bool = False  # whether they ask at their boundaries
+    flush: bool = False  # whether they give cached memory back when they yield
+    shares: bool = False  # whether the job shares a lane
+    held: bool = False  # whether all of them wait, and go on by our word alone: their devices may be another job's
+    rested: bool = False  # whether none of them used a device before it asked when they were held as they stood
+    watched: bool = False  # whether each is to be watched whether it stands still
+    stalled_s: float | None = None  # since when some wait for others
+    is_told: bool = False  # whether those that wait know when their turn is expected
     _pages: dict[int, ControlPage] = field(default_factory=dict)
     _target: int = 0
     _listed_ns: int = 0

@@ -39,15 +39,10 @@ NOT_BOUNDED: Mapping[int, int] = MappingProxyType({})
 
 @dataclass
 class GateState:
-    """All jobs of a node and which has the turn.
+    """All jobs of a node and which has the turn."""
 
-    Attributes:
-        turns: Rule and quantum.
-        bounds: When a job is given up on.
-    """
-
-    turns: Turns = field(default_factory=Turns)
-    bounds: GateTimeouts = field(default_factory=GateTimeouts)
+    turns: Turns = field(default_factory=Turns)  # rule and quantum
+    bounds: GateTimeouts = field(default_factory=GateTimeouts)  # when a job is given up on
     _parties: dict[int, GateMember] = field(default_factory=dict)
     _clock: TurnClock = field(default_factory=TurnClock)
     _handoffs: Handoffs = field(default_factory=Handoffs)

@@ -10,17 +10,11 @@ from colane.model.placement import TurnRule
 
 
 class Successor(NamedTuple):
-    """The job that has the lanes of another as soon as it gives them up.
+    """The job that has the lanes of another as soon as it gives them up."""
 
-    Attributes:
-        job: Its id.
-        key: Its place in the order of the rule, which does not change while it waits.
-        flag: Whether it asks at its first boundary.
-    """
-
-    job: int
-    key: tuple[float, ...]
-    flag: bool = False
+    job: int  # its id
+    key: tuple[float, ...]  # its place in the order of the rule, which does not change while it waits
+    flag: bool = False  # whether it asks at its first boundary
 
 
 def choose(rule: TurnRule, ready: Sequence[LaneRequest], others: Sequence[LaneRequest]) -> Successor | None:

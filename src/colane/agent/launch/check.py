@@ -26,31 +26,19 @@ _OWN_LANE = -1
 
 
 class DeviceOccupant(NamedTuple):
-    """A job that is on devices.
+    """A job that is on devices."""
 
-    Attributes:
-        key: Which attempt.
-        lanes: Its lane by device.
-        memory: What it holds of each and may need within a step, as booked and as seen, the larger.
-        is_leaving: Whether it is about to end.
-    """
-
-    key: Key
-    lanes: Mapping[int, int]
-    memory: Memory
-    is_leaving: bool = False
+    key: Key  # which attempt
+    lanes: Mapping[int, int]  # its lane by device
+    memory: Memory  # what it holds of each and may need within a step, as booked and as seen, the larger
+    is_leaving: bool = False  # whether it is about to end
 
 
 class LaunchVerdict(NamedTuple):
-    """Which of the jobs that shall start do not fit.
+    """Which of the jobs that shall start do not fit."""
 
-    Attributes:
-        sent_back: By attempt, what is lacking.
-        waiting: Attempts that fit once others have ended.
-    """
-
-    sent_back: dict[Key, str]
-    waiting: frozenset[Key]
+    sent_back: dict[Key, str]  # by attempt, what is lacking
+    waiting: frozenset[Key]  # attempts that fit once others have ended
 
 
 def occupant(

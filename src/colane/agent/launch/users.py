@@ -21,23 +21,14 @@ class UnknownUserError(Exception):
 
 
 class Account(NamedTuple):
-    """A user of this machine.
+    """A user of this machine."""
 
-    Attributes:
-        name: The user's name.
-        uid: Numeric id.
-        gid: Numeric id of the primary group.
-        groups: All groups of the user.
-        home: Home directory.
-        shell: Login shell, empty where there is none.
-    """
-
-    name: str
-    uid: int
-    gid: int
-    groups: tuple[int, ...]
-    home: str
-    shell: str
+    name: str  # the user's name
+    uid: int  # numeric id
+    gid: int  # numeric id of the primary group
+    groups: tuple[int, ...]  # all groups of the user
+    home: str  # home directory
+    shell: str  # login shell, empty where there is none
 
     @property
     def variables(self) -> Mapping[str, str]:
@@ -70,11 +61,7 @@ def account_of(name: str) -> Account:
 
 
 def account_of_uid(uid: int) -> Account:
-    """Look a user up by number.
-
-    Raises:
-        UnknownUserError: It is no user's.
-    """
+    """Look a user up by number. Raises UnknownUserError: it is no user's."""
     try:
         return account_of(pwd.getpwuid(uid).pw_name)
     except KeyError:

@@ -38,15 +38,10 @@ NOT_RUN: Final = frozenset({126, 127})
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """That this machine is about to go.
+    """That this machine is about to go."""
 
-    Attributes:
-        reason: Why, as far as was said.
-        until_s: When, on the monotonic clock; None where that is not known.
-    """
-
-    reason: str
-    until_s: float | None
+    reason: str  # why, as far as was said
+    until_s: float | None  # when, on the monotonic clock; None where that is not known
 
     def told(self, ahead_s: float) -> NoticeObject:
         """Give what the scheduler is told: jobs are to be stopped so long before it goes."""

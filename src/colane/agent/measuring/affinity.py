@@ -23,14 +23,10 @@ _RANK = b"LOCAL_RANK="
 
 
 class CoreGrant(NamedTuple):
-    """The cores of one job.
+    """The cores of one job."""
 
-    Attributes:
-        cores: Of all its processes.
-        by_rank: Of each rank that the agent started, by its number here; empty where the job starts its own.
-    """
-
-    cores: frozenset[int]
+    cores: frozenset[int]  # of all its processes
+    # of each rank that the agent started, by its number here; empty where the job starts its own
     by_rank: tuple[frozenset[int], ...] = ()
 
     def of(self, pid: int) -> frozenset[int]:
@@ -58,15 +54,10 @@ def give(supervisor_pid: int, grant: CoreGrant) -> str:
 
 
 class Confined(NamedTuple):
-    """What came of bringing threads back.
+    """What came of bringing threads back."""
 
-    Attributes:
-        problem: Why one of them could not be; empty when all are there.
-        escaped: How many had given themselves other cores than the job has.
-    """
-
-    problem: str = ""
-    escaped: int = 0
+    problem: str = ""  # why one of them could not be; empty when all are there
+    escaped: int = 0  # how many had given themselves other cores than the job has
 
 
 def confine(below: Iterable[ProcessId], grant: CoreGrant, before: CoreGrant | None = None) -> Confined:

@@ -27,15 +27,10 @@ WINDOW_MIN_S = 0.2
 
 
 class Used(NamedTuple):
-    """Counters so far, in units of their source.
+    """Counters so far, in units of their source."""
 
-    Attributes:
-        total: Of all processes.
-        by_job: Of each job.
-    """
-
-    total: float
-    by_job: Mapping[Key, float]
+    total: float  # of all processes
+    by_job: Mapping[Key, float]  # of each job
 
 
 class Counting(Protocol):
@@ -55,19 +50,12 @@ class Counting(Protocol):
 
 
 class RunningJob(NamedTuple):
-    """A job of this node.
+    """A job of this node."""
 
-    Attributes:
-        processes: Without its supervisor.
-        cores: It may use.
-        cpu_s: CPU time so far.
-        limit: Part of the bandwidth it may use.
-    """
-
-    processes: Sequence[ProcessId]
-    cores: Sequence[int]
-    cpu_s: float
-    limit: float
+    processes: Sequence[ProcessId]  # without its supervisor
+    cores: Sequence[int]  # it may use
+    cpu_s: float  # CPU time so far
+    limit: float  # part of the bandwidth it may use
 
 
 class ByResctrl:

@@ -33,19 +33,12 @@ HeldByPid = Mapping[int, int | None]
 
 
 class DeviceMemory(NamedTuple):
-    """Memory of a job on the device where it takes most.
+    """Memory of a job on the device where it takes most."""
 
-    Attributes:
-        persistent_bytes: P, of all its processes there.
-        peak_bytes: P + E.
-        by: What measured it.
-        overhead_bytes: Largest overhead of one of its processes; None where the driver does not tell.
-    """
-
-    persistent_bytes: int
-    peak_bytes: int
-    by: str
-    overhead_bytes: int | None = None
+    persistent_bytes: int  # P, of all its processes there
+    peak_bytes: int  # p + E
+    by: str  # what measured it
+    overhead_bytes: int | None = None  # largest overhead of one of its processes; None where the driver does not tell
 
 
 class OverheadSeen:

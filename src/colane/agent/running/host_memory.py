@@ -63,27 +63,16 @@ class _MemoryPlace(Enum):
 
 @dataclass(slots=True)
 class JobMemory:
-    """A job's GPU memory.
+    """A job's GPU memory."""
 
-    Attributes:
-        job: Its directory.
-        place: Where it is.
-        is_wanted: Whether it shall be on the host, as far as is known.
-        at_rest: Whether it leaves as it stands, and not at a boundary.
-        saved: What was moved, while it is on the host.
-        refusal: Why it could not be moved there.
-        trouble: Why it cannot come back.
-        on_cpu: Whether its devices are cpu devices.
-    """
-
-    job: JobDir
-    place: _MemoryPlace = _MemoryPlace.ON_GPU
-    is_wanted: bool = False
-    at_rest: bool = False
-    saved: Saved | None = None
-    refusal: str = ""
-    trouble: str = ""
-    on_cpu: bool = False
+    job: JobDir  # its directory
+    place: _MemoryPlace = _MemoryPlace.ON_GPU  # where it is
+    is_wanted: bool = False  # whether it shall be on the host, as far as is known
+    at_rest: bool = False  # whether it leaves as it stands, and not at a boundary
+    saved: Saved | None = None  # what was moved, while it is on the host
+    refusal: str = ""  # why it could not be moved there
+    trouble: str = ""  # why it cannot come back
+    on_cpu: bool = False  # whether its devices are cpu devices
 
 
 class HostMemory:
@@ -337,11 +326,7 @@ def _check_room(need_bytes: int, have_bytes: int) -> None:
 
 
 def _check_reports(job: JobDir, pid: int) -> None:
-    """Refuse a process other than the one that says when it would go on.
-
-    Raises:
-        CannotSuspendError: It is another.
-    """
+    """Refuse a process other than the one that says when it would go on. Raises CannotSuspendError: it is another."""
     try:
         seen = wire.read(job.steps_path)
     except wire.WireError:

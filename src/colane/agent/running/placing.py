@@ -30,27 +30,17 @@ process takes a while, and its cores are those of the beginning."""
 
 @dataclass(slots=True)
 class _Placed:
-    """Where a job is.
+    """Where a job is."""
 
-    Attributes:
-        asked: Devices and booked cores that the scheduler asked for, once it is there.
-        grant: Its cores.
-        before: Its cores before the last change, while these still matter.
-        rounds_left: For how long they do.
-        lags: Whether it still has the devices it had before.
-        trouble: Why it is not where it shall be.
-        stray: Why a thread of it that left its cores could not be brought back.
-        escapes: How often a thread of it had left its cores.
-    """
-
+    # devices and booked cores that the scheduler asked for, once it is there
     asked: tuple[tuple[int, ...], tuple[int, ...]] | None = None
-    grant: CoreGrant | None = None
-    before: CoreGrant | None = None
-    rounds_left: int = 0
-    lags: bool = False
-    trouble: str = ""
-    stray: str = ""
-    escapes: int = 0
+    grant: CoreGrant | None = None  # its cores
+    before: CoreGrant | None = None  # its cores before the last change, while these still matter
+    rounds_left: int = 0  # for how long they do
+    lags: bool = False  # whether it still has the devices it had before
+    trouble: str = ""  # why it is not where it shall be
+    stray: str = ""  # why a thread of it that left its cores could not be brought back
+    escapes: int = 0  # how often a thread of it had left its cores
 
 
 class CorePlacer:

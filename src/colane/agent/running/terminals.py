@@ -29,11 +29,7 @@ class TypedWords(NamedTuple):
 
     @classmethod
     def read(cls, body: bytes) -> TypedWords:
-        """Read it from JSON.
-
-        Raises:
-            ValueError: It is no such thing.
-        """
+        """Read it from JSON. Raises ValueError: it is no such thing."""
         try:
             told = json.loads(body)
             known = {name: told[name] for name in cls._fields if name in told}

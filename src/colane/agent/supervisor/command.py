@@ -9,39 +9,22 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """What to run.
+    """What to run."""
 
-    Attributes:
-        argv: Program and arguments.
-        workdir: Directory to run in.
-        env: Its whole environment.
-        cores: Ids of the cores to run on; empty leaves them as they are.
-        log_cap_bytes: Bytes of output kept.
-        grace_s: From SIGTERM to SIGKILL.
-        memory_nodes: NUMA nodes to take memory from first; empty leaves that to the kernel.
-        memory_limit_bytes: Host memory that all its processes may use together; 0 does not bound them.
-        run_as: User id, group id and further groups of its processes; empty leaves them the agent's.
-        cgroup: Directory of the cgroup that its processes are put into; empty leaves them in the agent's.
-        output: File that gets a copy of what it writes, from `workdir` where it is relative; empty for none.
-        adds: What is in that file stays.
-        input: File that it reads as its standard input; empty for nothing.
-        has_terminal: It reads from and writes to a terminal of its own, which `shim_terminal` keeps.
-    """
-
-    argv: tuple[str, ...]
-    workdir: str
-    env: Mapping[str, str]
-    cores: tuple[int, ...] = ()
-    log_cap_bytes: int = 64 * 2**20
-    grace_s: float = 10.0
-    memory_nodes: tuple[int, ...] = ()
-    memory_limit_bytes: int = 0
-    run_as: tuple[int, ...] = ()
-    cgroup: str = ""
-    output: str = ""
-    adds: bool = False
-    input: str = ""
-    has_terminal: bool = False
+    argv: tuple[str, ...]  # program and arguments
+    workdir: str  # directory to run in
+    env: Mapping[str, str]  # its whole environment
+    cores: tuple[int, ...] = ()  # ids of the cores to run on; empty leaves them as they are
+    log_cap_bytes: int = 64 * 2**20  # bytes of output kept
+    grace_s: float = 10.0  # from SIGTERM to SIGKILL
+    memory_nodes: tuple[int, ...] = ()  # NUMA nodes to take memory from first; empty leaves that to the kernel
+    memory_limit_bytes: int = 0  # host memory that all its processes may use together; 0 does not bound them
+    run_as: tuple[int, ...] = ()  # user id, group id and further groups of its processes; empty leaves them the agent's
+    cgroup: str = ""  # directory of the cgroup that its processes are put into; empty leaves them in the agent's
+    output: str = ""  # file that gets a copy of what it writes, from `workdir` where it is relative; empty for none
+    adds: bool = False  # what is in that file stays
+    input: str = ""  # file that it reads as its standard input; empty for nothing
+    has_terminal: bool = False  # it reads from and writes to a terminal of its own, which `shim_terminal` keeps
 
     def encode(self) -> bytes:
         """Give it as fields with a NUL after each: the one byte that no argument or variable can hold.

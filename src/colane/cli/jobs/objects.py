@@ -22,15 +22,10 @@ if TYPE_CHECKING:
 
 
 class JobName(NamedTuple):
-    """A job as it is named on a command line: by its id, or as elements of an array.
+    """A job as it is named on a command line: by its id, or as elements of an array."""
 
-    Attributes:
-        job: The job, or the array.
-        elements: Indexes of its elements, as text; None for a job named by its id alone.
-    """
-
-    job: int
-    elements: str | None = None
+    job: int  # the job, or the array
+    elements: str | None = None  # indexes of its elements, as text; None for a job named by its id alone
 
     def __str__(self) -> str:
         """As it was written: `12`, or `12[3]`."""
@@ -166,11 +161,7 @@ def saved_text(job: JobObject) -> str:
 
 
 def parse_labels(texts: Sequence[str] | None, option: str = "--label") -> dict[str, str]:
-    """Return `name=value` texts as a mapping.
-
-    Raises:
-        MisuseError: One is not of this form.
-    """
+    """Return `name=value` texts as a mapping. Raises MisuseError: one is not of this form."""
     labels = {}
     for each in texts or ():
         name, equals, value = each.partition("=")

@@ -83,11 +83,7 @@ def undrain(node: NodesArgument, as_json: output.Json = False) -> None:
 
 
 def seconds(text: str) -> float:
-    """Return the time of --deadline.
-
-    Raises:
-        MisuseError: It is none.
-    """
+    """Return the time of --deadline. Raises MisuseError: it is none."""
     try:
         return parse_duration_s(text)
     except ValueError as error:
@@ -95,11 +91,7 @@ def seconds(text: str) -> float:
 
 
 def _ask(scheduler: Client, names: list[str], ask: Callable[[str], None]) -> None:
-    """Ask of all or none that are unknown.
-
-    Raises:
-        MisuseError: There is no such node.
-    """
+    """Ask of all or none that are unknown. Raises MisuseError: there is no such node."""
     known = {each["name"] for each in scheduler.nodes()}
     unknown = [name for name in names if name not in known]
     if unknown:

@@ -19,15 +19,10 @@ log = logging.getLogger(__name__)
 
 
 class Told(NamedTuple):
-    """What a scheduler tells an agent that starts.
+    """What a scheduler tells an agent that starts."""
 
-    Attributes:
-        settings: `[agents]` of its file.
-        lease_s: How long a node may be silent; None where it does not say.
-    """
-
-    settings: dict[str, Given]
-    lease_s: float | None
+    settings: dict[str, Given]  # `[agents]` of its file
+    lease_s: float | None  # how long a node may be silent; None where it does not say
 
 
 def told_by_scheduler(url: str, token: str | None, state_dir: Path) -> Told:

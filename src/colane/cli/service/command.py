@@ -26,19 +26,12 @@ from colane.settings.table import SERVER, SERVER_STATE, STORE, TOKEN_FILE
 
 
 class ServiceStart(NamedTuple):
-    """What a service is started with.
+    """What a service is started with."""
 
-    Attributes:
-        flags: Of the command line, by name.
-        file: What `colane.toml` says.
-        document: What its parent says instead of the file; None without a parent.
-        token: The parent's.
-    """
-
-    flags: Mapping[str, object]
-    file: SettingsFile | None
-    document: Mapping[str, Given] | None = None
-    token: str | None = None
+    flags: Mapping[str, object]  # of the command line, by name
+    file: SettingsFile | None  # what `colane.toml` says
+    document: Mapping[str, Given] | None = None  # what its parent says instead of the file; None without a parent
+    token: str | None = None  # the parent's
 
     def values(
         self,

@@ -42,21 +42,14 @@ def _top(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class JobFile:
-    """Jobs as they stand in a file.
+    """Jobs as they stand in a file."""
 
-    Attributes:
-        path: The file.
-        jobs: The job objects in order.
-        lines: For each job, the line of each of its fields; empty where they are not known.
-        is_batch: Whether it holds a list, even of one.
-        overridden: Fields that options say in its place.
-    """
-
-    path: Path
-    jobs: list[Object]
+    path: Path  # the file
+    jobs: list[Object]  # the job objects in order
+    # for each job, the line of each of its fields; empty where they are not known
     lines: list[dict[str, int]] = field(default_factory=list)
-    is_batch: bool = False
-    overridden: frozenset[str] = frozenset()
+    is_batch: bool = False  # whether it holds a list, even of one
+    overridden: frozenset[str] = frozenset()  # fields that options say in its place
 
     def is_typed(self, name: str) -> bool:
         """Whether what the scheduler says of a field is said of an option."""
@@ -221,11 +214,7 @@ def _tidy(file: JobFile, place: int) -> None:
 
 
 def refuse(file: JobFile, name: str, message: str) -> None:
-    """Refuse a field of a file.
-
-    Raises:
-        MisuseError: Always.
-    """
+    """Refuse a field of a file. Raises MisuseError: always."""
     place, bare = file.where(name)
     raise MisuseError(f"{place}: {bare}: {message}")
 

@@ -59,31 +59,18 @@ ORDER: Final = ("run", "turns", "idle", "starts", "saves", "leaves", "parked", "
 
 @dataclass(frozen=True, slots=True)
 class TopView:
-    """What of a shot is to be seen, and how.
+    """What of a shot is to be seen, and how."""
 
-    Attributes:
-        width: Of the screen.
-        height: Of it; None for as many lines as there is to say.
-        user: Whose jobs are marked as own.
-        mine: Whether only these are listed.
-        sort: One of `SORTS`.
-        filter: Only jobs whose name, user, id, state or reason has this.
-        chosen: The job that the cursor is on; None where there is no cursor.
-        node_first: How many nodes are scrolled by.
-        stale_s: For how long there was no answer; 0 where all is well.
-        keys: Whether the keys are named.
-    """
-
-    width: int = 80
-    height: int | None = None
-    user: str = ""
-    mine: bool = False
-    sort: str = "state"
-    filter: str = ""
-    chosen: int | None = None
-    node_first: int = 0
-    stale_s: float = 0.0
-    keys: bool = False
+    width: int = 80  # of the screen
+    height: int | None = None  # of it; None for as many lines as there is to say
+    user: str = ""  # whose jobs are marked as own
+    mine: bool = False  # whether only these are listed
+    sort: str = "state"  # one of `SORTS`
+    filter: str = ""  # only jobs whose name, user, id, state or reason has this
+    chosen: int | None = None  # the job that the cursor is on; None where there is no cursor
+    node_first: int = 0  # how many nodes are scrolled by
+    stale_s: float = 0.0  # for how long there was no answer; 0 where all is well
+    keys: bool = False  # whether the keys are named
 
     @property
     def is_wide(self) -> bool:
@@ -106,19 +93,12 @@ class DeviceCell(NamedTuple):
 
 @dataclass
 class TopPicture:
-    """A shot drawn.
+    """A shot drawn."""
 
-    Attributes:
-        shot: What is drawn.
-        view: How.
-        listed: Jobs of the list, in its order; filled by `lines`.
-        nodes_shown: Names of the nodes that are drawn; filled by `lines`.
-    """
-
-    shot: ClusterShot
-    view: TopView
-    listed: list[int] = field(default_factory=list)
-    nodes_shown: list[str] = field(default_factory=list)
+    shot: ClusterShot  # what is drawn
+    view: TopView  # how
+    listed: list[int] = field(default_factory=list)  # jobs of the list, in its order; filled by `lines`
+    nodes_shown: list[str] = field(default_factory=list)  # names of the nodes that are drawn; filled by `lines`
 
     @cached_property
     def by_id(self) -> dict[int, JobObject]:

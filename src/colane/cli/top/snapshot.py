@@ -32,36 +32,23 @@ SPARK_S: Final = 3600.0
 
 @dataclass(slots=True)
 class ClusterShot:
-    """The cluster at a moment.
+    """The cluster at a moment."""
 
-    Attributes:
-        at_s: When it was asked for, unix time here.
-        overview: In numbers.
-        nodes: In the order in which they registered.
-        jobs: Live jobs, in order of id.
-        left_out: Running and waiting jobs that are not among these.
-        samples: How devices of some nodes were used over the last hour.
-    """
-
-    at_s: float
-    overview: OverviewAnswer
-    nodes: list[NodeObject]
-    jobs: list[JobObject]
-    left_out: int
+    at_s: float  # when it was asked for, unix time here
+    overview: OverviewAnswer  # in numbers
+    nodes: list[NodeObject]  # in the order in which they registered
+    jobs: list[JobObject]  # live jobs, in order of id
+    left_out: int  # running and waiting jobs that are not among these
+    # how devices of some nodes were used over the last hour
     samples: dict[str, NodeSamplesAnswer] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
 class ShotTaker:
-    """Asks; keeps what need not be asked for again yet.
+    """Asks; keeps what need not be asked for again yet."""
 
-    Attributes:
-        client: Of the scheduler.
-        user: Only this user's jobs; None for all.
-    """
-
-    client: Client
-    user: str | None = None
+    client: Client  # of the scheduler
+    user: str | None = None  # only this user's jobs; None for all
     _told: tuple[OverviewAnswer, ListingAnswer] | None = None
     _told_at_s: float = float("-inf")
     _nodes: list[NodeObject] = field(default_factory=list)

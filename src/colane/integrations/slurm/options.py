@@ -29,19 +29,12 @@ class Takes(StrEnum):
 
 
 class OptionRow(NamedTuple):
-    """SlurmOptions that are treated alike.
+    """SlurmOptions that are treated alike."""
 
-    Attributes:
-        names: Each with its letter where it has one, as `-J,--job-name`; several are parted by blanks.
-        takes: Whether a value follows.
-        treatment: What becomes of them.
-        advice: Of those that are refused, what to do instead.
-    """
-
-    names: str
-    takes: Takes
-    treatment: Treatment
-    advice: str = ""
+    names: str  # each with its letter where it has one, as `-J,--job-name`; several are parted by blanks
+    takes: Takes  # whether a value follows
+    treatment: Treatment  # what becomes of them
+    advice: str = ""  # of those that are refused, what to do instead
 
 
 V, N, M = Takes.VALUE, Takes.NOTHING, Takes.MAYBE
@@ -115,17 +108,11 @@ class SaidValue(NamedTuple):
 
 
 class SlurmOptions(NamedTuple):
-    """What was said.
+    """What was said."""
 
-    Attributes:
-        said: By long name without dashes, the last word of each.
-        without_effect: SlurmOptions as they were written that have none here.
-        rest: VerbWords behind the options.
-    """
-
-    said: Mapping[str, SaidValue]
-    without_effect: Sequence[str]
-    rest: Sequence[str]
+    said: Mapping[str, SaidValue]  # by long name without dashes, the last word of each
+    without_effect: Sequence[str]  # SlurmOptions as they were written that have none here
+    rest: Sequence[str]  # VerbWords behind the options
 
     def get(self, name: str) -> str | None:
         """Return a value; None where it was not said, empty for an option without one."""

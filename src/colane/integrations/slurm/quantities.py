@@ -46,11 +46,7 @@ def size_bytes(text: str) -> int:
 
 
 def gpus(text: str) -> tuple[int, str | None]:
-    """Return how many GPUs, and of what type, `2` or `a100:2` names.
-
-    Raises:
-        ValueError: It names no number of GPUs.
-    """
+    """Return how many GPUs, and of what type, `2` or `a100:2` names. Raises ValueError: it names no number of GPUs."""
     if (match := _GPUS.fullmatch(text)) is not None:
         return int(match["count"]), match["type"]
     if re.fullmatch(r"[A-Za-z][\w.-]*", text):

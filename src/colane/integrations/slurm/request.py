@@ -84,11 +84,7 @@ def _count(text: str) -> int:
 
 
 def count_of(options: SlurmOptions, name: str) -> int | None:
-    """Return the number that an option says, None where it was not given.
-
-    Raises:
-        SlurmError: It is no number.
-    """
+    """Return the number that an option says, None where it was not given. Raises SlurmError: it is no number."""
     return read(options, name, _count)
 
 
@@ -99,11 +95,7 @@ def job_name(options: SlurmOptions, default: str) -> str:
 
 
 def nodes_of(options: SlurmOptions) -> int:
-    """Return over how many machines a job is to lie.
-
-    Raises:
-        SlurmError: It is no number.
-    """
+    """Return over how many machines a job is to lie. Raises SlurmError: it is no number."""
 
     def parse(text: str) -> int:
         least, _, most = text.partition("-")
@@ -115,25 +107,15 @@ def nodes_of(options: SlurmOptions) -> int:
 
 
 class BatchLayout(NamedTuple):
-    """How a job lies on its machines.
+    """How a job lies on its machines."""
 
-    Attributes:
-        nodes: How many machines.
-        gpus: GPUs on each of them.
-        tasks: Tasks that `srun` starts on each of them.
-    """
-
-    nodes: int
-    gpus: int
-    tasks: int
+    nodes: int  # how many machines
+    gpus: int  # GPUs on each of them
+    tasks: int  # tasks that `srun` starts on each of them
 
 
 def layout_of(options: SlurmOptions) -> BatchLayout:
-    """Return how a job over several machines lies on them.
-
-    Raises:
-        SlurmError: It asks for what is not done here.
-    """
+    """Return how a job over several machines lies on them. Raises SlurmError: it asks for what is not done here."""
     nodes = nodes_of(options)
     tasks = read(options, "ntasks-per-node", _count)
     all_tasks = read(options, "ntasks", _count)

@@ -225,23 +225,14 @@ def rows_of(jobs: Iterable[JobObject], *, expand: bool = False) -> Iterator[Slur
 
 
 class Filter(NamedTuple):
-    """What options ask for of a list; what is empty takes all.
+    """What options ask for of a list; what is empty takes all."""
 
-    Attributes:
-        states: Slurm's words.
-        users: Who submitted.
-        jobs: Names of jobs.
-        pools: Partitions.
-        accounts: What was said at submission.
-        nodes: Where they run.
-    """
-
-    states: frozenset[str]
-    users: frozenset[str] = frozenset()
-    jobs: frozenset[str] = frozenset()
-    pools: frozenset[str] = frozenset()
-    accounts: frozenset[str] = frozenset()
-    nodes: frozenset[str] = frozenset()
+    states: frozenset[str]  # Slurm's words
+    users: frozenset[str] = frozenset()  # who submitted
+    jobs: frozenset[str] = frozenset()  # names of jobs
+    pools: frozenset[str] = frozenset()  # partitions
+    accounts: frozenset[str] = frozenset()  # what was said at submission
+    nodes: frozenset[str] = frozenset()  # where they run
 
     def takes(self, row: SlurmRow) -> bool:
         """Whether a line is asked for."""

@@ -10,11 +10,7 @@ from colane.integrations.slurm.srun import at_terminal
 
 
 def run(words: Sequence[str], shims: str) -> int:
-    """Run it; return its exit code.
-
-    Raises:
-        SlurmError: Something of it cannot be.
-    """
+    """Run it; return its exit code. Raises SlurmError: something of it cannot be."""
     options = parse("srun", words)
     shell = os.environ.get("SHELL") or "/bin/sh"
     return at_terminal("salloc", options._replace(rest=options.rest or [shell]), shims)

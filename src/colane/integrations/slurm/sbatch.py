@@ -94,11 +94,7 @@ def tell(notes: Sequence[str], options: SlurmOptions, verb: str = "sbatch") -> N
 
 
 def hand_in(scheduler: Client, request: dict[str, Any], options: SlurmOptions, verb: str = "sbatch") -> int:
-    """Submit a job and return its id.
-
-    Raises:
-        SlurmError: The scheduler refuses.
-    """
+    """Submit a job and return its id. Raises SlurmError: the scheduler refuses."""
     return _taken(request, options, scheduler.submit, verb)
 
 
@@ -142,11 +138,7 @@ def _refusal(refused: Refused, options: SlurmOptions) -> SlurmError:
 
 
 def check_partition(scheduler: Client, options: SlurmOptions) -> None:
-    """Refuse a partition that no machine is of, as Slurm does.
-
-    Raises:
-        SlurmError: No machine is.
-    """
+    """Refuse a partition that no machine is of, as Slurm does. Raises SlurmError: no machine is."""
     named = options.get("partition")
     if named:
         pools = sorted({str(node["pool"]) for node in scheduler.nodes()})
@@ -185,11 +177,7 @@ def open_mode(options: SlurmOptions) -> str:
 
 
 def files(options: SlurmOptions) -> BatchFiles:
-    """Return where a job writes and reads.
-
-    Raises:
-        SlurmError: As `open_mode`.
-    """
+    """Return where a job writes and reads. Raises SlurmError: as `open_mode`."""
     usual, mode = "slurm-%A_%a.out" if options.get("array") else "slurm-%j.out", open_mode(options)
     here = Path.cwd() / Path(options.get("chdir") or ".").expanduser()
     out, err, put_in = options.get("output") or usual, options.get("error"), options.get("input")

@@ -42,11 +42,7 @@ ELSEWHERE: Final = {
 
 
 def run(words: Sequence[str], shims: str) -> int:
-    """Show or change; return the exit code.
-
-    Raises:
-        SlurmError: It is not known, or cannot be done.
-    """
+    """Show or change; return the exit code. Raises SlurmError: it is not known, or cannot be done."""
     del shims
     left = [word for word in words if word not in {"-o", "--oneliner", "-d", "--details", "-Q", "--quiet", "-v", "-dd"}]
     is_line = any(word in {"-o", "--oneliner"} for word in words)

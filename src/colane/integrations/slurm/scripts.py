@@ -18,21 +18,13 @@ OURS: Final = {name: field for field in JOB_FIELDS if field.option is not None f
 
 
 class BatchScript(NamedTuple):
-    """A batch script that has been read.
+    """A batch script that has been read."""
 
-    Attributes:
-        name: Of its file, for complaints.
-        text: The whole of it.
-        options: What its `#SBATCH` lines say.
-        fields: What its `#COLANE` lines say, as fields of a job request.
-        notes: What to tell its owner.
-    """
-
-    name: str
-    text: str
-    options: SlurmOptions
-    fields: dict[str, Any]
-    notes: list[str]
+    name: str  # of its file, for complaints
+    text: str  # the whole of it
+    options: SlurmOptions  # what its `#SBATCH` lines say
+    fields: dict[str, Any]  # what its `#COLANE` lines say, as fields of a job request
+    notes: list[str]  # what to tell its owner
 
     @property
     def interpreter(self) -> str:

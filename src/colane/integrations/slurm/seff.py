@@ -15,11 +15,7 @@ GIB: Final = 2**30
 
 
 def run(words: Sequence[str], shims: str) -> int:
-    """Tell what jobs have used; return the exit code.
-
-    Raises:
-        SlurmError: No job is named, or it is not there.
-    """
+    """Tell what jobs have used; return the exit code. Raises SlurmError: no job is named, or it is not there."""
     del shims
     if not words or words[0].startswith("-"):
         raise SlurmError("name a job: seff 12")

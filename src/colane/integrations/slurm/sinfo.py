@@ -69,11 +69,7 @@ FLAGS: Final = "-h,--noheader -N,--Node -l,--long -s,--summarize -a,--all -e,--e
 
 
 def run(words: Sequence[str], shims: str) -> int:
-    """List machines; return the exit code.
-
-    Raises:
-        SlurmError: An option is not known.
-    """
+    """List machines; return the exit code. Raises SlurmError: an option is not known."""
     del shims
     asked = getopt.read(words, VALUED, FLAGS)
     with contact.client() as scheduler:

@@ -143,11 +143,7 @@ REFUSED: Final = {
 
 
 def run(words: Sequence[str], shims: str) -> int:
-    """List jobs; return the exit code.
-
-    Raises:
-        SlurmError: An option or a job is not known.
-    """
+    """List jobs; return the exit code. Raises SlurmError: an option or a job is not known."""
     del shims
     asked = getopt.read(words, VALUED, FLAGS, refused=REFUSED)
     if asked.rest:

@@ -154,11 +154,7 @@ def _said_number(name: str) -> int:
 
 
 def _whole_share(options: SlurmOptions) -> steps.TaskShare:
-    """The tasks of a step in a job on one machine.
-
-    Raises:
-        SlurmError: It asks for more than the job has.
-    """
+    """The tasks of a step in a job on one machine. Raises SlurmError: it asks for more than the job has."""
     if nodes_of(options) > 1:
         raise SlurmError(f"--nodes must be 1, the machines of this job, got {options.get('nodes')!r}")
     own = _said_number("SLURM_NTASKS") or 1

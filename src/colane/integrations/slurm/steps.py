@@ -68,19 +68,12 @@ RUN_SRUN: Final = (
 
 
 class TaskShare(NamedTuple):
-    """Tasks of a step on one machine.
+    """Tasks of a step on one machine."""
 
-    Attributes:
-        node: Which of the step's machines it is.
-        nodes: Names of all of them.
-        tasks: How many tasks each of them has.
-        step: The step's number.
-    """
-
-    node: int
-    nodes: Sequence[str]
-    tasks: Sequence[int]
-    step: int = 0
+    node: int  # which of the step's machines it is
+    nodes: Sequence[str]  # names of all of them
+    tasks: Sequence[int]  # how many tasks each of them has
+    step: int = 0  # the step's number
 
     @property
     def ranks(self) -> range:

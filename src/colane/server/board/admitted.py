@@ -12,29 +12,18 @@ from colane.server.store.documents import Body
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """A job that may enter the queue.
+    """A job that may enter the queue."""
 
-    Attributes:
-        spec: What policies see.
-        launch: Command, working directory, environment: for the store's `launch_specs` and the agent only.
-        model_name: Built-in model, None for a command.
-        holds: What keeps it from starting yet.
-        is_singleton: Earlier jobs of its user and name must have ended.
-        array: Its elements, where it is an array.
-        elements: Those of them, counted from 0, that wait for something of their own, each with that.
-        after: The jobs that the spec's `after` means, by id; empty where it waits for none.
-        promised: GPUs by which its deadline is kept; None where it has none.
-    """
-
-    spec: JobSpec
-    launch: Body
-    model_name: str | None
-    holds: tuple[Hold, ...] = ()
-    is_singleton: bool = False
-    array: Array | None = None
+    spec: JobSpec  # what policies see
+    launch: Body  # command, working directory, environment: for the store's `launch_specs` and the agent only
+    model_name: str | None  # built-in model, None for a command
+    holds: tuple[Hold, ...] = ()  # what keeps it from starting yet
+    is_singleton: bool = False  # earlier jobs of its user and name must have ended
+    array: Array | None = None  # its elements, where it is an array
+    # those of them, counted from 0, that wait for something of their own, each with that
     elements: tuple[tuple[int, tuple[Hold, ...]], ...] = ()
-    after: str = ""
-    promised: PromisedGpus | None = None
+    after: str = ""  # the jobs that the spec's `after` means, by id; empty where it waits for none
+    promised: PromisedGpus | None = None  # GPUs by which its deadline is kept; None where it has none
 
     @property
     def ids(self) -> int:

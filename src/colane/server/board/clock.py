@@ -42,34 +42,21 @@ def since_boot_s() -> float:
 
 @dataclass(frozen=True, slots=True)
 class ClockMark:
-    """One moment of the service's time, by which the next process on this machine goes on.
+    """One moment of the service's time, by which the next process on this machine goes on."""
 
-    Attributes:
-        now_s: The service's time.
-        boot: The boot in which it was taken.
-        since_boot_s: Seconds since that boot.
-    """
-
-    now_s: float
-    boot: str
-    since_boot_s: float
+    now_s: float  # the service's time
+    boot: str  # the boot in which it was taken
+    since_boot_s: float  # seconds since that boot
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Clocks:
-    """Where time comes from.
+    """Where time comes from."""
 
-    Attributes:
-        wall: Unix seconds; may jump.
-        steady: Seconds that only go forward.
-        since_boot: Seconds since boot.
-        boot: Identity of this boot.
-    """
-
-    wall: Callable[[], float] = time.time
-    steady: Callable[[], float] = time.monotonic
-    since_boot: Callable[[], float] = since_boot_s
-    boot: Callable[[], str] = boot_id
+    wall: Callable[[], float] = time.time  # Unix seconds; may jump
+    steady: Callable[[], float] = time.monotonic  # seconds that only go forward
+    since_boot: Callable[[], float] = since_boot_s  # seconds since boot
+    boot: Callable[[], str] = boot_id  # identity of this boot
 
 
 class ServiceClock:

@@ -55,35 +55,20 @@ class AgentDoor(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class NodeRecord:
-    """A node as the store keeps it.
+    """A node as the store keeps it."""
 
-    Attributes:
-        node: Its hardware and agent.
-        generation: Version of the state at which its desired jobs or hardware last changed.
-        order: Place in order of first registration.
-        lost: Its agent was silent for too long; it holds no jobs.
-        messages: What its agent has to say (MPS that could not be started, ...).
-        leased: Its jobs end by themselves when it is silent; of one without a lease, silence tells nothing.
-        halts: Its jobs are halted, and not ended, for want of word.
-        replaced: Another node takes its place when it is gone, so its jobs do not wait for it.
-        secret: What its agent demands of callers.
-        runs_as: The one user whose jobs its agent can run, empty where it runs those of all users.
-        agent_version: Version of its agent, empty of one that does not say.
-        cluster_id: What its agent is told to be of instead of the cluster's own id; empty where it is told that.
-    """
-
-    node: Node
-    generation: int
-    order: int
-    lost: bool = False
-    messages: tuple[str, ...] = ()
-    leased: bool = True
-    secret: str = field(default="", repr=False)
-    runs_as: str = ""
-    agent_version: str = ""
-    cluster_id: str = ""
-    replaced: bool = False
-    halts: bool = False
+    node: Node  # its hardware and agent
+    generation: int  # version of the state at which its desired jobs or hardware last changed
+    order: int  # place in order of first registration
+    lost: bool = False  # its agent was silent for too long; it holds no jobs
+    messages: tuple[str, ...] = ()  # what its agent has to say (MPS that could not be started, ...)
+    leased: bool = True  # its jobs end by themselves when it is silent; of one without a lease, silence tells nothing
+    secret: str = field(default="", repr=False)  # what its agent demands of callers
+    runs_as: str = ""  # the one user whose jobs its agent can run, empty where it runs those of all users
+    agent_version: str = ""  # version of its agent, empty of one that does not say
+    cluster_id: str = ""  # what its agent is told to be of instead of the cluster's own id; empty where it is told that
+    replaced: bool = False  # another node takes its place when it is gone, so its jobs do not wait for it
+    halts: bool = False  # its jobs are halted, and not ended, for want of word
 
     @property
     def door(self) -> AgentDoor:
@@ -93,17 +78,11 @@ class NodeRecord:
 
 @dataclass(frozen=True, slots=True)
 class Counters:
-    """Numbers that must never be given twice.
+    """Numbers that must never be given twice."""
 
-    Attributes:
-        next_job_id: Id of the next job submitted.
-        next_node_order: Place of the next node registered.
-        version: Version of the cluster's state.
-    """
-
-    next_job_id: int = 1
-    next_node_order: int = 0
-    version: int = 0
+    next_job_id: int = 1  # id of the next job submitted
+    next_node_order: int = 0  # place of the next node registered
+    version: int = 0  # version of the cluster's state
 
 
 V = TypeVar("V")
@@ -111,34 +90,25 @@ V = TypeVar("V")
 
 @dataclass(slots=True)
 class ReadModel:
-    """Live jobs and nodes.
+    """Live jobs and nodes."""
 
-    Attributes:
-        jobs: Live jobs by id, in order of id.
-        model_names: Built-in model of the jobs that run one.
-        attempts: What is known of the attempts of live jobs.
-        nodes: Nodes by name, lost ones included, in order of first registration.
-        on_node: Live jobs that hold GPUs of a node, in order of id.
-        halted_on: Jobs that wait while an attempt of theirs stands halted on a node.
-        counters: See `Counters`.
-        tokens: Tokens by digest.
-        lengths: Steps that jobs took when one of their kind last ran to success, by `lengths.kind_of`.
-        elements: Elements that are live jobs, by their array; live arrays alone.
-        queued: How many live jobs of each user wait in the queue.
-        entering: Parts of batches that are to enter the queue, by the id of their first job, in order.
-    """
-
-    jobs: dict[JobId, Job] = field(default_factory=dict)
-    model_names: dict[JobId, str] = field(default_factory=dict)
+    jobs: dict[JobId, Job] = field(default_factory=dict)  # live jobs by id, in order of id
+    model_names: dict[JobId, str] = field(default_factory=dict)  # built-in model of the jobs that run one
+    # what is known of the attempts of live jobs
     attempts: dict[JobId, tuple[AttemptRecord, ...]] = field(default_factory=dict)
+    # nodes by name, lost ones included, in order of first registration
     nodes: dict[str, NodeRecord] = field(default_factory=dict)
-    on_node: dict[str, set[JobId]] = field(default_factory=dict)
+    on_node: dict[str, set[JobId]] = field(default_factory=dict)  # live jobs that hold GPUs of a node, in order of id
+    # jobs that wait while an attempt of theirs stands halted on a node
     halted_on: dict[str, set[JobId]] = field(default_factory=dict)
-    counters: Counters = field(default_factory=Counters)
-    tokens: dict[str, TokenRecord] = field(default_factory=dict)
+    counters: Counters = field(default_factory=Counters)  # see `Counters`
+    tokens: dict[str, TokenRecord] = field(default_factory=dict)  # tokens by digest
+    # steps that jobs took when one of their kind last ran to success, by `lengths.kind_of`
     lengths: dict[str, int] = field(default_factory=dict)
+    # elements that are live jobs, by their array; live arrays alone
     elements: dict[JobId, dict[JobId, None]] = field(default_factory=dict)
-    queued: Counter[str] = field(default_factory=Counter)
+    queued: Counter[str] = field(default_factory=Counter)  # how many live jobs of each user wait in the queue
+    # parts of batches that are to enter the queue, by the id of their first job, in order
     entering: dict[JobId, BatchSlice] = field(default_factory=dict)
     _queued_as: dict[JobId, tuple[str, int]] = field(default_factory=dict)
     _hardware: Hardware | None = None
@@ -329,11 +299,7 @@ class LiveMemo:
 
 
 def read_board(store: Store, decode: Callable[[Mapping[str, Any]], Live] | None = None) -> ReadModel:
-    """Read everything back; live jobs by `decode` where one is given.
-
-    Raises:
-        StoreError: The store cannot be read.
-    """
+    """Read everything back; live jobs by `decode` where one is given. Raises StoreError: the store cannot be read."""
     read_model = ReadModel()
     read_model.counters = read_one(store, META, COUNTERS_KEY, COUNTERS.read) or Counters()
     read_model.entering.update(read_slices(store))

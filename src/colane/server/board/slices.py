@@ -35,20 +35,13 @@ KEY: Final = "entering "
 
 @dataclass(frozen=True, slots=True)
 class BatchSlice:
-    """Jobs of a batch that are durable, and do not wait in the queue yet.
+    """Jobs of a batch that are durable, and do not wait in the queue yet."""
 
-    Attributes:
-        first: Id of the first.
-        jobs: They, in order of id.
-        is_last: Whether the batch has entered whole with them.
-        text: `jobs_text` of them as they were before the batch's turn.
-        has_promises: Whether GPUs are promised to some of them: nothing may start on these before they wait for them.
-    """
-
-    first: JobId
-    jobs: tuple[Admitted, ...]
-    is_last: bool
-    text: str
+    first: JobId  # id of the first
+    jobs: tuple[Admitted, ...]  # they, in order of id
+    is_last: bool  # whether the batch has entered whole with them
+    text: str  # `jobs_text` of them as they were before the batch's turn
+    # whether GPUs are promised to some of them: nothing may start on these before they wait for them
     has_promises: bool = field(init=False)
 
     def __post_init__(self) -> None:

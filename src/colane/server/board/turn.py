@@ -27,67 +27,46 @@ GIVEN: Final = frozenset({"read_model", "now_s", "next_job_id", "progress", "clo
 
 @dataclass(slots=True)
 class Turn:
-    """Requests add to it, in order of arrival; the first check what they need and only then add anything.
+    """Requests add to it, in order of arrival; the first check what they need and only then add anything."""
 
-    Attributes:
-        read_model: What was durable before this turn.
-        now_s: The turn's time.
-        next_job_id: Id of the next job submitted in this turn.
-        progress: Latest samples of running jobs.
-        clock: By which the next process goes on from here; None for a turn that is only tried.
-        reads: What requests read of the store.
-        events: What the core will be told.
-        admitted: Jobs that enter the queue in this turn.
-        slices: Parts of batches that become durable in this turn, and enter in later ones.
-        entered: Such parts, of earlier turns, that enter in this one, or are dropped.
-        finished: Bodies of `/finished_job` whose attempt ends in this turn.
-        agents: Agents that registered in this turn, by node.
-        messages: New messages of nodes.
-        registered: How nodes were described in this turn, by name.
-        drained: Why nodes that are lost are drained once they are back; None where they are not.
-        leased: Whether jobs of nodes end by themselves, where that is news.
-        halts: Whether they are halted, and not ended, for want of word, where that is news.
-        tokens: Tokens made in this turn, by digest; None for one that is revoked.
-        set_apart: What the agents of nodes are told to be of instead of the cluster's own id.
-        removed_nodes: Nodes to forget.
-        clears: Collections to empty.
-        puts: Single documents to write beside those that the outcome gives.
-        deletes: Single documents to remove beside those that the outcome gives.
-        answers: First answers by idempotency key.
-        submissions: How many jobs were submitted, by name of the limit that counts them.
-        groups: The groups of the system of each user that the core is told of in this turn.
-        gpus_entering: How many GPUs the nodes have that join or come back.
-        audit: Lines beside those that the outcome gives.
-    """
-
-    read_model: ReadModel
-    now_s: float
-    next_job_id: int
-    progress: Mapping[JobId, Progress]
-    clock: ClockMark | None = None
-    reads: Reads = field(default_factory=Reads)
-    events: list[Event] = field(default_factory=list)
-    admitted: dict[JobId, Admitted] = field(default_factory=dict)
+    read_model: ReadModel  # what was durable before this turn
+    now_s: float  # the turn's time
+    next_job_id: int  # id of the next job submitted in this turn
+    progress: Mapping[JobId, Progress]  # latest samples of running jobs
+    clock: ClockMark | None = None  # by which the next process goes on from here; None for a turn that is only tried
+    reads: Reads = field(default_factory=Reads)  # what requests read of the store
+    events: list[Event] = field(default_factory=list)  # what the core will be told
+    admitted: dict[JobId, Admitted] = field(default_factory=dict)  # jobs that enter the queue in this turn
+    # parts of batches that become durable in this turn, and enter in later ones
     slices: list[BatchSlice] = field(default_factory=list)
+    # such parts, of earlier turns, that enter in this one, or are dropped
     entered: list[BatchSlice] = field(default_factory=list)
+    # bodies of `/finished_job` whose attempt ends in this turn
     finished: dict[tuple[JobId, str], Body] = field(default_factory=dict)
-    agents: dict[str, str] = field(default_factory=dict)
-    messages: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    registered: dict[str, NodeBody] = field(default_factory=dict)
+    agents: dict[str, str] = field(default_factory=dict)  # agents that registered in this turn, by node
+    messages: dict[str, tuple[str, ...]] = field(default_factory=dict)  # new messages of nodes
+    registered: dict[str, NodeBody] = field(default_factory=dict)  # how nodes were described in this turn, by name
+    # why nodes that are lost are drained once they are back; None where they are not
     drained: dict[str, Drain | None] = field(default_factory=dict)
-    leased: dict[str, bool] = field(default_factory=dict)
+    leased: dict[str, bool] = field(default_factory=dict)  # whether jobs of nodes end by themselves, where that is news
+    # whether they are halted, and not ended, for want of word, where that is news
     halts: dict[str, bool] = field(default_factory=dict)
+    # tokens made in this turn, by digest; None for one that is revoked
     tokens: dict[str, TokenRecord | None] = field(default_factory=dict)
+    # what the agents of nodes are told to be of instead of the cluster's own id
     set_apart: dict[str, str] = field(default_factory=dict)
-    removed_nodes: set[str] = field(default_factory=set)
-    clears: list[str] = field(default_factory=list)
-    puts: list[Put] = field(default_factory=list)
+    removed_nodes: set[str] = field(default_factory=set)  # nodes to forget
+    clears: list[str] = field(default_factory=list)  # collections to empty
+    puts: list[Put] = field(default_factory=list)  # single documents to write beside those that the outcome gives
+    # single documents to remove beside those that the outcome gives
     deletes: list[Delete] = field(default_factory=list)
-    answers: dict[str, Body] = field(default_factory=dict)
+    answers: dict[str, Body] = field(default_factory=dict)  # first answers by idempotency key
+    # how many jobs were submitted, by name of the limit that counts them
     submissions: Counter[str] = field(default_factory=Counter)
+    # the groups of the system of each user that the core is told of in this turn
     groups: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    gpus_entering: int = 0
-    audit: list[AuditEntry] = field(default_factory=list)
+    gpus_entering: int = 0  # how many GPUs the nodes have that join or come back
+    audit: list[AuditEntry] = field(default_factory=list)  # lines beside those that the outcome gives
 
     @property
     def size(self) -> tuple[int, ...]:

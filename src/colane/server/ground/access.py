@@ -31,17 +31,11 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """The sender of a request.
+    """The sender of a request."""
 
-    Attributes:
-        name: The user's name; of an agent, its node's.
-        role: What the caller may do.
-        job: The job of the user's that calls, by a token of its own; None for the user.
-    """
-
-    name: str
-    role: Role
-    job: int | None = None
+    name: str  # the user's name; of an agent, its node's
+    role: Role  # what the caller may do
+    job: int | None = None  # the job of the user's that calls, by a token of its own; None for the user
 
     @property
     def may_all(self) -> bool:
@@ -53,11 +47,7 @@ class Caller:
         return self.may_all or (self.role is Role.USER and self.name == user)
 
     def demand_operator(self, deed: str) -> None:
-        """Refuse all but operators.
-
-        Raises:
-            RefusedError: 403.
-        """
+        """Refuse all but operators. Raises RefusedError: 403."""
         if not self.may_all:
             raise RefusedError.because(FORBIDDEN, f"only an operator may {deed}; you are {self}")
 
@@ -66,11 +56,7 @@ class Caller:
         return Asker(self.owns(user), self.role is not Role.AGENT and self.name == user)
 
     def demand_owner(self, job: int, user: str, deed: str) -> None:
-        """Refuse a caller that does not own a job.
-
-        Raises:
-            RefusedError: 403.
-        """
+        """Refuse a caller that does not own a job. Raises RefusedError: 403."""
         if not self.owns(user):
             owner = user or "no user"
             raise RefusedError.because(
@@ -78,22 +64,14 @@ class Caller:
             )
 
     def demand_own(self, job: int, user: str, deed: str) -> None:
-        """Refuse all but the user a job belongs to.
-
-        Raises:
-            RefusedError: 403.
-        """
+        """Refuse all but the user a job belongs to. Raises RefusedError: 403."""
         if self.role is Role.AGENT or self.name != user:
             owner = user or "no user"
             text = f"job {job} belongs to {owner}: only its owner may {deed}; you are {self}"
             raise RefusedError.because(FORBIDDEN, text)
 
     def demand_node(self, name: str) -> None:
-        """Refuse a caller that does not speak for a node.
-
-        Raises:
-            RefusedError: 403.
-        """
+        """Refuse a caller that does not speak for a node. Raises RefusedError: 403."""
         if not (self.may_all or (self.role is Role.AGENT and self.name == name)):
             fix = "an agent needs a token made for its node (colane token make --node NAME)"
             raise RefusedError.because(FORBIDDEN, f"{self} does not speak for node {name!r}; {fix}")
@@ -123,19 +101,12 @@ _NAMED: Final = {Role.USER: "user", Role.OPERATOR: "operator", Role.AGENT: "the 
 
 @dataclass(frozen=True, slots=True)
 class TokenRecord:
-    """A token as the store keeps it; the token itself is with its holder alone.
+    """A token as the store keeps it; the token itself is with its holder alone."""
 
-    Attributes:
-        digest: SHA-256 of it, in hex. It is random and as long as a key, so that needs no salt.
-        caller: The caller it stands for.
-        made_s: When it was made.
-        made_by: The user that made it.
-    """
-
-    digest: str
-    caller: Caller
-    made_s: float
-    made_by: str
+    digest: str  # SHA-256 of it, in hex. It is random and as long as a key, so that needs no salt
+    caller: Caller  # the caller it stands for
+    made_s: float  # when it was made
+    made_by: str  # the user that made it
 
     @property
     def id(self) -> str:
@@ -161,19 +132,13 @@ def user_name(uid: int) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Callers:
-    """Knows the caller behind a connection or a token.
+    """Knows the caller behind a connection or a token."""
 
-    Attributes:
-        token: The operator's own, which the scheduler was started with.
-        tokens: Gives all others by digest, as they are now.
-        job_caller: Gives the job that holds a token, None where none does.
-        uid: The user that runs the scheduler: it, and root, are operators.
-    """
-
-    token: str = field(repr=False)
-    tokens: Callable[[], Mapping[str, TokenRecord]] = dict
+    token: str = field(repr=False)  # the operator's own, which the scheduler was started with
+    tokens: Callable[[], Mapping[str, TokenRecord]] = dict  # gives all others by digest, as they are now
+    # gives the job that holds a token, None where none does
     job_caller: Callable[[str], Caller | None] = field(default=lambda _token: None)
-    uid: int = field(default_factory=os.geteuid)
+    uid: int = field(default_factory=os.geteuid)  # the user that runs the scheduler: it, and root, are operators
     _owner: Caller = field(init=False, repr=False)
 
     def __post_init__(self) -> None:

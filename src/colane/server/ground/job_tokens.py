@@ -36,15 +36,10 @@ def is_of_job(token: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class JobTokens:
-    """Makes tokens of jobs and knows them again.
+    """Makes tokens of jobs and knows them again."""
 
-    Attributes:
-        key: What only this scheduler knows.
-        jobs: Gives the live jobs as they are now.
-    """
-
-    key: bytes = field(repr=False)
-    jobs: Callable[[], Mapping[JobId, Job]]
+    key: bytes = field(repr=False)  # what only this scheduler knows
+    jobs: Callable[[], Mapping[JobId, Job]]  # gives the live jobs as they are now
 
     def token_of(self, job: Job) -> str | None:
         """Return the token of a job's present attempt.

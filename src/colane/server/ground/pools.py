@@ -17,33 +17,22 @@ def _said(seconds: float) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolRule:
-    """Of one pool; None bounds nothing.
+    """Of one pool; None bounds nothing."""
 
-    Attributes:
-        time_limit_max_s: Its jobs may run no longer.
-        time_limit_default_s: So long may jobs run that say nothing; None: as long as any.
-        users: Whose jobs may use it, beside those of `groups`.
-        groups: As `users`; each with its members, None for those of the system's group of this name.
-        qos: How its jobs may be served.
-    """
-
-    time_limit_max_s: float | None = None
-    time_limit_default_s: float | None = None
-    users: Sequence[str] | None = None
+    time_limit_max_s: float | None = None  # its jobs may run no longer
+    time_limit_default_s: float | None = None  # so long may jobs run that say nothing; None: as long as any
+    users: Sequence[str] | None = None  # whose jobs may use it, beside those of `groups`
+    # as `users`; each with its members, None for those of the system's group of this name
     groups: Mapping[str, frozenset[str] | None] | None = None
-    qos: Sequence[str] | None = None
+    qos: Sequence[str] | None = None  # how its jobs may be served
 
 
 @dataclass(frozen=True, slots=True)
 class PoolRules:
-    """Of all pools.
+    """Of all pools."""
 
-    Attributes:
-        by_pool: Of those that have any.
-        groups_of: Tells the groups of the system that a user is in.
-    """
-
-    by_pool: Mapping[str, PoolRule] = field(default_factory=dict)
+    by_pool: Mapping[str, PoolRule] = field(default_factory=dict)  # of those that have any
+    # tells the groups of the system that a user is in
     groups_of: Callable[[str], frozenset[str]] = field(default=lambda _: frozenset(), compare=False)
 
     def told(self, pools: Iterable[str]) -> list[PoolObject]:

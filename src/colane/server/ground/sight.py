@@ -14,15 +14,10 @@ from colane.server.ground.problems import RefusedError
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """What one caller may be told.
+    """What one caller may be told."""
 
-    Attributes:
-        caller: The caller.
-        see: Which jobs users are told of.
-    """
-
-    caller: Caller
-    see: See = See.ALL
+    caller: Caller  # the caller
+    see: See = See.ALL  # which jobs users are told of
 
     @property
     def is_whole(self) -> bool:
@@ -38,29 +33,17 @@ class Sight:
         return self.is_whole or (self.caller.role is Role.AGENT and self.caller.name == name)
 
     def demand_sight(self, job: int, user: str, kind: str = "job") -> None:
-        """Refuse a job as one that is not there.
-
-        Raises:
-            RefusedError: 404.
-        """
+        """Refuse a job as one that is not there. Raises RefusedError: 404."""
         if not self.has(user):
             raise no_job(job, kind)
 
     def demand_owner(self, job: int, user: str, deed: str) -> None:
-        """Refuse a caller that does not own a job.
-
-        Raises:
-            RefusedError: 404, the caller may not see it; 403.
-        """
+        """Refuse a caller that does not own a job. Raises RefusedError: 404, the caller may not see it; 403."""
         self.demand_sight(job, user, "live job")
         self.caller.demand_owner(job, user, deed)
 
     def demand_whole(self, what: str) -> None:
-        """Refuse what tells of all users' jobs at once.
-
-        Raises:
-            RefusedError: 403.
-        """
+        """Refuse what tells of all users' jobs at once. Raises RefusedError: 403."""
         if not self.is_whole:
             raise RefusedError.because(
                 403, f"{what} tell of all users' jobs, and users are told of their own here; you are {self.caller}"

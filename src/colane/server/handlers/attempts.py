@@ -24,15 +24,10 @@ from colane.server.views.stacks import NodeOfJob
 
 @dataclass(slots=True)
 class Attempts:
-    """Tells of attempts of jobs.
+    """Tells of attempts of jobs."""
 
-    Attributes:
-        parts: What the scheduler consists of.
-        finder: Finds jobs that are no live ones, too.
-    """
-
-    parts: Parts
-    finder: JobFinder
+    parts: Parts  # what the scheduler consists of
+    finder: JobFinder  # finds jobs that are no live ones, too
 
     async def locate_log(self, job_id: JobId, caller: Caller, number: int | None = None) -> LogPlace:
         """Return where the log of an attempt of a job lies: of its latest for None, of the first known of for 0.
@@ -89,11 +84,7 @@ class Attempts:
         return job.attempt, [NodeOfJob(name, record.door if record else AgentDoor("", "")) for name, record in records]
 
     async def times_of(self, job_id: JobId, caller: Caller) -> Times:
-        """Return when a job was at work.
-
-        Raises:
-            RefusedError: 404.
-        """
+        """Return when a job was at work. Raises RefusedError: 404."""
         live = self.parts.read_model.jobs.get(job_id)
         job = (await self.finder.ended(job_id))[1] if live is None else live
         self.parts.sight(caller).demand_sight(job_id, job.spec.user)

@@ -27,13 +27,9 @@ from colane.server.views.jobs_and_nodes import (
 
 @dataclass(slots=True)
 class JobFinder:
-    """Finds jobs, whatever has become of them.
+    """Finds jobs, whatever has become of them."""
 
-    Attributes:
-        parts: What the scheduler consists of.
-    """
-
-    parts: Parts
+    parts: Parts  # what the scheduler consists of
 
     async def unmade(self, job_id: JobId) -> Job | None:
         """Return an element of an array that is no job of its own, as one; None where there is no such element."""
@@ -43,11 +39,7 @@ class JobFinder:
         return None if owner is None else unmade(owner, job_id)
 
     async def ended(self, job_id: JobId) -> tuple[Document, Job]:
-        """Return an ended job, and its record.
-
-        Raises:
-            RefusedError: 404; 500, its record cannot be read.
-        """
+        """Return an ended job, and its record. Raises RefusedError: 404; 500, its record cannot be read."""
         try:
             ended = await asyncio.to_thread(read_one, self.parts.store, FINISHED_JOBS, job_key(job_id), _as_shown)
         except UnreadableError as error:
@@ -57,11 +49,7 @@ class JobFinder:
         return ended
 
     async def any(self, job_id: JobId) -> Job:
-        """Return a job, whatever has become of it.
-
-        Raises:
-            RefusedError: 404; 500, its record cannot be read.
-        """
+        """Return a job, whatever has become of it. Raises RefusedError: 404; 500, its record cannot be read."""
         return self.parts.read_model.jobs.get(job_id) or await self.unmade(job_id) or (await self.ended(job_id))[1]
 
     async def with_attempts(self, job_id: JobId) -> tuple[Job, tuple[AttemptRecord, ...]]:

@@ -28,19 +28,12 @@ Planned = TypeVar("Planned")
 
 @dataclass(slots=True)
 class Forecasts:
-    """Asks copies.
+    """Asks copies."""
 
-    Attributes:
-        parts: What the scheduler consists of.
-        submissions: Judges jobs that would be submitted.
-        finder: Finds jobs that are no live ones, too.
-        copies: Of this process, which are asked.
-    """
-
-    parts: Parts
-    submissions: Submissions
-    finder: JobFinder
-    copies: Copies = field(default_factory=Copies)
+    parts: Parts  # what the scheduler consists of
+    submissions: Submissions  # judges jobs that would be submitted
+    finder: JobFinder  # finds jobs that are no live ones, too
+    copies: Copies = field(default_factory=Copies)  # of this process, which are asked
 
     async def plan(self, requests: list[JobRequest], caller: Caller) -> PlanAnswer:
         """Return what would become of jobs if they were submitted now; nothing changes.
@@ -56,11 +49,7 @@ class Forecasts:
             return await _planned(answering)
 
     def _copied(self, question: Callable[[], Planned]) -> asyncio.Future[Planned]:
-        """Ask a copy of this process.
-
-        Raises:
-            RefusedError: 503, the system has no room for one.
-        """
+        """Ask a copy of this process. Raises RefusedError: 503, the system has no room for one."""
         try:
             return self.copies.begin(question)
         except CopyError as error:
@@ -164,11 +153,7 @@ class Forecasts:
 
 
 async def _planned(answering: asyncio.Future[Planned]) -> Planned:
-    """What a copy of this process makes.
-
-    Raises:
-        RefusedError: 503, it does not.
-    """
+    """What a copy of this process makes. Raises RefusedError: 503, it does not."""
     try:
         return await answering
     except CopyError as error:

@@ -22,15 +22,10 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class Grants:
-    """Grants leases, and hears agents.
+    """Grants leases, and hears agents."""
 
-    Attributes:
-        parts: What the scheduler consists of.
-        granted_s: What nodes are granted in place of the configured lease, by a scheduler that ends.
-    """
-
-    parts: Parts
-    granted_s: float | None = None
+    parts: Parts  # what the scheduler consists of
+    granted_s: float | None = None  # what nodes are granted in place of the configured lease, by a scheduler that ends
     _told: set[str] = field(default_factory=set)
     _told_of_grant: asyncio.Event = field(default_factory=asyncio.Event)
 

@@ -25,15 +25,10 @@ UNREADABLE_SHOWN_MAX: Final = 100
 
 @dataclass(slots=True)
 class Health:
-    """Tells of the scheduler.
+    """Tells of the scheduler."""
 
-    Attributes:
-        parts: What the scheduler consists of.
-        behind: Whether the store lacks what agents have heard of.
-    """
-
-    parts: Parts
-    behind: BehindWatch
+    parts: Parts  # what the scheduler consists of
+    behind: BehindWatch  # whether the store lacks what agents have heard of
 
     @property
     def _status(self) -> str:

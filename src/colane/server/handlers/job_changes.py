@@ -24,13 +24,9 @@ from colane.verbs.of_jobs import Deed, JobVerb
 
 @dataclass(slots=True)
 class JobChanges:
-    """Makes changes of jobs; each judges its caller in its turn.
+    """Makes changes of jobs; each judges its caller in its turn."""
 
-    Attributes:
-        parts: What the scheduler consists of.
-    """
-
-    parts: Parts
+    parts: Parts  # what the scheduler consists of
 
     def cancel(
         self, job_id: JobId, caller: Caller, by: str, elements: str | None = None

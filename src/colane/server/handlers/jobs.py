@@ -38,24 +38,14 @@ from colane.server.writer.ledger import explain
 
 @dataclass(slots=True)
 class JobViews:
-    """Tells of jobs.
+    """Tells of jobs."""
 
-    Attributes:
-        parts: What the scheduler consists of.
-        overviews: The whole cluster in numbers.
-        finder: Finds jobs that are no live ones, too.
-    """
-
-    parts: Parts
-    overviews: OverviewMaker
-    finder: JobFinder
+    parts: Parts  # what the scheduler consists of
+    overviews: OverviewMaker  # the whole cluster in numbers
+    finder: JobFinder  # finds jobs that are no live ones, too
 
     async def job(self, job_id: JobId, caller: Caller) -> JobObject:
-        """Return a job, live or ended.
-
-        Raises:
-            RefusedError: 404.
-        """
+        """Return a job, live or ended. Raises RefusedError: 404."""
         live = self.parts.read_model.jobs.get(job_id)
         if live is None:
             element = await self.finder.unmade(job_id)
@@ -100,11 +90,7 @@ class JobViews:
         )
 
     async def why(self, job_id: JobId, caller: Caller) -> WhyAnswer:
-        """Return why a job is where it is.
-
-        Raises:
-            RefusedError: 404; 503 while the store cannot be read.
-        """
+        """Return why a job is where it is. Raises RefusedError: 404; 503 while the store cannot be read."""
         is_live, job = job_id in self.parts.read_model.jobs, await self.finder.any(job_id)
         sight = self.parts.sight(caller)
         sight.demand_sight(job_id, job.spec.user)

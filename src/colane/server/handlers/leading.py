@@ -26,16 +26,11 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class Leadership:
-    """Judges what agents have heard against what the store has.
+    """Judges what agents have heard against what the store has."""
 
-    Attributes:
-        parts: What the scheduler consists of.
-        grants: Leases of nodes.
-        behind: What agents have heard of that the store lacks.
-    """
-
-    parts: Parts
-    grants: Grants
+    parts: Parts  # what the scheduler consists of
+    grants: Grants  # leases of nodes
+    # what agents have heard of that the store lacks
     behind: BehindWatch = field(default_factory=lambda: BehindWatch(time.monotonic))
 
     def begin(self, history: History, found: ReadBack, now_s: float, *, hears: bool) -> None:
@@ -54,11 +49,7 @@ class Leadership:
         self.parts.driver.waits_for = lambda: self.behind.problem
 
     async def refuse_while_behind(self, name: str, body: ReportBody) -> None:
-        """Say nothing of what shall run while it is not known to be so; what runs goes on.
-
-        Raises:
-            RefusedError: 503.
-        """
+        """Say nothing of what shall run while it is not known to be so; what runs goes on. Raises RefusedError: 503."""
         watch, record = self.behind, self.parts.read_model.nodes.get(name)
         if self.parts.config.leader_lease_s is None or watch.is_adopted:
             return

@@ -33,21 +33,13 @@ from colane.server.writer import changes
 
 @dataclass(slots=True)
 class Nodes:
-    """Answers agents, and tells of their nodes.
+    """Answers agents, and tells of their nodes."""
 
-    Attributes:
-        parts: What the scheduler consists of.
-        grants: Leases of nodes.
-        leading: Judges what agents have heard.
-        launches: What jobs are started with.
-        tokens: Of jobs.
-    """
-
-    parts: Parts
-    grants: Grants
-    leading: Leadership
-    launches: LaunchReads = field(init=False)
-    tokens: JobTokens = field(init=False)
+    parts: Parts  # what the scheduler consists of
+    grants: Grants  # leases of nodes
+    leading: Leadership  # judges what agents have heard
+    launches: LaunchReads = field(init=False)  # what jobs are started with
+    tokens: JobTokens = field(init=False)  # of jobs
 
     def __post_init__(self) -> None:
         self.launches = LaunchReads(self.parts.store)
@@ -127,11 +119,7 @@ class Nodes:
         )
 
     def node(self, name: str, caller: Caller | None = None) -> NodeObject:
-        """Return a node object, to its own agent where no other caller is named.
-
-        Raises:
-            RefusedError: 404.
-        """
+        """Return a node object, to its own agent where no other caller is named. Raises RefusedError: 404."""
         record = self.parts.read_model.nodes.get(name)
         if record is None:
             raise RefusedError.because(404, f"there is no node {name!r}")

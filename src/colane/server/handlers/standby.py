@@ -79,25 +79,18 @@ class StoreLook(NamedTuple):
 
 @dataclass(slots=True)
 class Standby:
-    """Waits until it leads; see the module's docstring.
+    """Waits until it leads; see the module's docstring."""
 
-    Attributes:
-        leading: It leads in the end.
-        own: What is written of this scheduler once it leads.
-        leader: The one that leads, as far as is known.
-        _led: Epoch of the one that was seen to lead last, and when that was asked.
-    """
-
-    leading: Leadership
-    own: Leader
-    leader: Leader | None = None
+    leading: Leadership  # it leads in the end
+    own: Leader  # what is written of this scheduler once it leads
+    leader: Leader | None = None  # the one that leads, as far as is known
     _version: int = -1
     _shown_version: int = -1
     _since_s: float = 0.0
     _events: int = 0
     _whole_at_s: float = 0.0
     _is_behind: bool = True
-    _led: tuple[int, float] = (0, -math.inf)
+    _led: tuple[int, float] = (0, -math.inf)  # epoch of the one that was seen to lead last, and when that was asked
     _memo: LiveMemo = field(default_factory=LiveMemo)
 
     @property

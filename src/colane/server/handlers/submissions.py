@@ -26,22 +26,13 @@ from colane.server.submitting.objective import demand_possible
 
 @dataclass(slots=True)
 class Submissions:
-    """Makes changes that take jobs in.
+    """Makes changes that take jobs in."""
 
-    Attributes:
-        parts: What the scheduler consists of.
-        lookup: Finds what commands run.
-    """
-
-    parts: Parts
-    lookup: Lookup = field(default_factory=Lookup)
+    parts: Parts  # what the scheduler consists of
+    lookup: Lookup = field(default_factory=Lookup)  # finds what commands run
 
     async def families(self, requests: list[JobRequest], caller: Caller) -> Families:
-        """Look up what the commands of jobs run.
-
-        Raises:
-            RefusedError: 403, another user's.
-        """
+        """Look up what the commands of jobs run. Raises RefusedError: 403, another user's."""
         return await self.lookup.families(self.owned(requests, caller), self.parts.config.workdir)
 
     async def judged(self, requests: list[JobRequest], caller: Caller) -> tuple[Families, JudgedBatch | None]:
@@ -157,11 +148,7 @@ class Submissions:
         ownership.demand_runnable(owned, turn.read_model)
 
     def owned(self, requests: list[JobRequest], caller: Caller) -> list[JobRequest]:
-        """Return requests that name their users.
-
-        Raises:
-            RefusedError: 403, a user the caller may not submit as.
-        """
+        """Return requests that name their users. Raises RefusedError: 403, a user the caller may not submit as."""
         return [ownership.owned(request, caller) for request in requests]
 
     def _demand_channels(self, requests: Sequence[JobRequest]) -> None:

@@ -66,11 +66,7 @@ def shown(read_model: ReadModel, caller: Caller) -> list[TokenObject]:
 
 
 def revoke(turn: Turn, token_id: str, caller: Caller) -> None:
-    """Drop a token.
-
-    Raises:
-        RefusedError: 404, there is none of that id that is the caller's.
-    """
+    """Drop a token. Raises RefusedError: 404, there is none of that id that is the caller's."""
     found = [token for token in turn.read_model.tokens.values() if token.id == token_id and _is_his(token, caller)]
     if not found:
         raise RefusedError.because(404, f"you have no token {token_id}")

@@ -45,26 +45,18 @@ IS_KNOWN: Final = "is_known"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateRules:
-    """What may pass.
+    """What may pass."""
 
-    Attributes:
-        callers: Knows the caller: by the socket, else by the token in `Authorization: Bearer`.
-        hosts: Host names a request may be addressed to, None for any. A web page that points its own name at
-            127.0.0.1 (DNS rebinding) still sends its own name.
-        body_bytes_max: Largest body.
-        body_max_s: How long a body may take to come.
-        bodies_bytes_max: All bodies of requests that are not answered yet, together.
-        sessions: Knows the caller by a browser's cookie, where it brings no token.
-        leading: What may be said where another scheduler leads, or may.
-    """
-
-    callers: Callers
+    callers: Callers  # knows the caller: by the socket, else by the token in `Authorization: Bearer`
+    # host names a request may be addressed to, None for any. A web page that points its own name at 127.0.0.1 (DNS
+    # rebinding) still sends its own name
     hosts: frozenset[str] | None = LOOPBACK_NAMES
-    body_bytes_max: int = 8 * 2**20
-    body_max_s: float = 60.0
-    bodies_bytes_max: int = 64 * 2**20
+    body_bytes_max: int = 8 * 2**20  # largest body
+    body_max_s: float = 60.0  # how long a body may take to come
+    bodies_bytes_max: int = 64 * 2**20  # all bodies of requests that are not answered yet, together
+    # knows the caller by a browser's cookie, where it brings no token
     sessions: Sessions = field(default_factory=Sessions)
-    leading: Leading = field(default_factory=Leading)
+    leading: Leading = field(default_factory=Leading)  # what may be said where another scheduler leads, or may
 
 
 class Gate:

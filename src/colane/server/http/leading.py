@@ -28,19 +28,12 @@ NONE_LEADS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Leading:
-    """Asked at the door.
+    """Asked at the door."""
 
-    Attributes:
-        leads: Whether this scheduler is the one that writes.
-        is_held: Whether no other can lead at this moment.
-        leader: The one that leads, where this one does not.
-        has_lease: Whether another may ever lead.
-    """
-
-    leads: Callable[[], bool] = lambda: True
-    is_held: Callable[[], bool] = lambda: True
-    leader: Callable[[], Leader | None] = lambda: None
-    has_lease: bool = False
+    leads: Callable[[], bool] = lambda: True  # whether this scheduler is the one that writes
+    is_held: Callable[[], bool] = lambda: True  # whether no other can lead at this moment
+    leader: Callable[[], Leader | None] = lambda: None  # the one that leads, where this one does not
+    has_lease: bool = False  # whether another may ever lead
 
     def elsewhere(self, scope: Scope) -> Response | None:
         """Return what sends a request to the leader; None where this scheduler answers it.

@@ -33,13 +33,9 @@ class BrowserSession:
 
 @dataclass(slots=True)
 class Sessions:
-    """Links and sessions by the digest of what opens them; they end with the scheduler's process.
+    """Links and sessions by the digest of what opens them; they end with the scheduler's process."""
 
-    Attributes:
-        clock: Seconds, of any origin.
-    """
-
-    clock: Callable[[], float] = time.monotonic
+    clock: Callable[[], float] = time.monotonic  # seconds, of any origin
     _links: dict[str, BrowserSession] = field(default_factory=dict, repr=False)
     _sessions: dict[str, BrowserSession] = field(default_factory=dict, repr=False)
 

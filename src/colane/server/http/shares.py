@@ -21,13 +21,9 @@ AGENTS_PATHS: Final = "/node"
 
 @dataclass(slots=True)
 class Shares:
-    """Requests and the bytes of their bodies, from when they come until they are answered.
+    """Requests and the bytes of their bodies, from when they come until they are answered."""
 
-    Attributes:
-        bodies_bytes_max: All bodies together.
-    """
-
-    bodies_bytes_max: int
+    bodies_bytes_max: int  # all bodies together
     _requests: Counter[Caller] = field(default_factory=Counter)
     _bytes: Counter[Caller] = field(default_factory=Counter)
     _all_bytes: int = 0

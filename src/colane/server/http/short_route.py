@@ -20,13 +20,9 @@ JSON: Final = (b"content-type", b"application/json")
 
 
 class ShortRoute(DeclaredRoute):
-    """A route with a short way for what is valid.
+    """A route with a short way for what is valid."""
 
-    Attributes:
-        told: Headers of its answers, beside their type and length.
-    """
-
-    told: ClassVar[tuple[tuple[bytes, bytes], ...]] = ()
+    told: ClassVar[tuple[tuple[bytes, bytes], ...]] = ()  # headers of its answers, beside their type and length
 
     def short(self, scope: Scope, body: bytes) -> Awaitable[Any] | None:
         """Return what comes to an answer; None where the request is to go FastAPI's way.

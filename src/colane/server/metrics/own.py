@@ -27,25 +27,15 @@ GAUGE, COUNTER = MetricKind.GAUGE, MetricKind.COUNTER
 
 
 class NodeTexts(NamedTuple):
-    """What the lines of a node's devices have in common from one answer to the next.
+    """What the lines of a node's devices have in common from one answer to the next."""
 
-    Attributes:
-        node: As it is described; another description has other texts.
-        indexes: Of its devices, in order.
-        labels: Of each device, with the space behind them.
-        formats: Of each of `SAMPLED`, the lines of all its devices, with `%s` for the values.
-        jobs: The same of how many jobs are on them.
-        idle: That with no job on any.
-        fixed: Lines of what its description says: memory, and whether each device works.
-    """
-
-    node: Node
-    indexes: tuple[int, ...]
-    labels: tuple[str, ...]
-    formats: tuple[str, ...]
-    jobs: str
-    idle: str
-    fixed: tuple[str, str]
+    node: Node  # as it is described; another description has other texts
+    indexes: tuple[int, ...]  # of its devices, in order
+    labels: tuple[str, ...]  # of each device, with the space behind them
+    formats: tuple[str, ...]  # of each of `SAMPLED`, the lines of all its devices, with `%s` for the values
+    jobs: str  # the same of how many jobs are on them
+    idle: str  # that with no job on any
+    fixed: tuple[str, str]  # lines of what its description says: memory, and whether each device works
 
 
 class DeviceLabels:

@@ -14,15 +14,10 @@ from colane.server.views.overview import OverviewMaker
 
 @dataclass(slots=True)
 class MetricsPage:
-    """Writes the page, and keeps what of it changes seldom.
+    """Writes the page, and keeps what of it changes seldom."""
 
-    Attributes:
-        overviews: The whole cluster in numbers.
-        labels: Labels of devices and jobs.
-    """
-
-    overviews: OverviewMaker
-    labels: own.DeviceLabels = field(default_factory=own.DeviceLabels)
+    overviews: OverviewMaker  # the whole cluster in numbers
+    labels: own.DeviceLabels = field(default_factory=own.DeviceLabels)  # labels of devices and jobs
 
     def text(self, sight: Sight, *, is_open: bool) -> str:
         """Return it, as OpenMetrics or in Prometheus's own form.

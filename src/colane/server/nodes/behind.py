@@ -18,34 +18,21 @@ WAITS: Final = "the scheduler has just begun, and hears its agents first"
 
 
 class Ahead(NamedTuple):
-    """A node that has heard of more than the store knows.
+    """A node that has heard of more than the store knows."""
 
-    Attributes:
-        node: Its name.
-        changes: How many transactions it has heard of that the store lacks; of an older agent how many events.
-        jobs: Those that it runs; they are ended there once the store is adopted.
-    """
-
-    node: str
-    changes: int
-    jobs: tuple[int, ...]
+    node: str  # its name
+    changes: int  # how many transactions it has heard of that the store lacks; of an older agent how many events
+    jobs: tuple[int, ...]  # those that it runs; they are ended there once the store is adopted
 
 
 @dataclass(slots=True)
 class BehindWatch:
-    """Whether the store is known to be behind.
+    """Whether the store is known to be behind."""
 
-    Attributes:
-        clock: Seconds that only go forward.
-        awaited: Nodes that were not heard yet, of a scheduler that begins.
-        ahead: By node.
-        is_adopted: An operator goes on from what is there.
-    """
-
-    clock: Callable[[], float]
-    awaited: set[str] = field(default_factory=set)
-    ahead: dict[str, Ahead] = field(default_factory=dict)
-    is_adopted: bool = False
+    clock: Callable[[], float]  # seconds that only go forward
+    awaited: set[str] = field(default_factory=set)  # nodes that were not heard yet, of a scheduler that begins
+    ahead: dict[str, Ahead] = field(default_factory=dict)  # by node
+    is_adopted: bool = False  # an operator goes on from what is there
     _until_s: float = 0.0
 
     def begin(self, nodes: Iterable[str]) -> None:

@@ -38,25 +38,15 @@ USUAL: Final = (Happening.END, Happening.FAILURE, Happening.IDLE)
 
 @dataclass(frozen=True, slots=True)
 class NotifyChannel:
-    """One channel.
+    """One channel."""
 
-    Attributes:
-        name: Unique.
-        on: What it tells.
-        user: Whose jobs; empty for those of all users.
-        named: Only of jobs whose label `notify` names it.
-        webhook: Where it is posted to; empty for none. It may hold a secret.
-        command: What is run, as the scheduler's user, with the message on its standard input.
-        mail: To which address.
-    """
-
-    name: str
-    on: frozenset[Happening] = frozenset(USUAL)
-    user: str = ""
-    named: bool = False
-    webhook: str = field(default="", repr=False)
-    command: tuple[str, ...] = ()
-    mail: str = ""
+    name: str  # unique
+    on: frozenset[Happening] = frozenset(USUAL)  # what it tells
+    user: str = ""  # whose jobs; empty for those of all users
+    named: bool = False  # only of jobs whose label `notify` names it
+    webhook: str = field(default="", repr=False)  # where it is posted to; empty for none. It may hold a secret
+    command: tuple[str, ...] = ()  # what is run, as the scheduler's user, with the message on its standard input
+    mail: str = ""  # to which address
 
     def tells(self, happening: Happening, user: str, labels: Mapping[str, str]) -> bool:
         """Whether it tells of this, of a user's job with these labels."""
@@ -73,27 +63,16 @@ def wanted_by(labels: Mapping[str, str]) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class NotifyConfig:
-    """All channels.
+    """All channels."""
 
-    Attributes:
-        channels: In the order of the file.
-        allowed: Hosts of webhooks that may lie on this machine or be link-local.
-        smtp: Host and port of the mail server.
-        sender: From whose address mail comes.
-    """
-
-    channels: tuple[NotifyChannel, ...]
-    allowed: frozenset[str] = frozenset()
-    smtp: tuple[str, int] = ("127.0.0.1", 25)
-    sender: str = "colane@localhost"
+    channels: tuple[NotifyChannel, ...]  # in the order of the file
+    allowed: frozenset[str] = frozenset()  # hosts of webhooks that may lie on this machine or be link-local
+    smtp: tuple[str, int] = ("127.0.0.1", 25)  # host and port of the mail server
+    sender: str = "colane@localhost"  # from whose address mail comes
 
 
 def read_channels(path: Path) -> NotifyConfig:
-    """Read a file of channels (TOML).
-
-    Raises:
-        NotifyError: It cannot be read, or says what cannot be.
-    """
+    """Read a file of channels (TOML). Raises NotifyError: it cannot be read, or says what cannot be."""
     try:
         body = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:

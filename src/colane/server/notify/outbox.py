@@ -65,10 +65,6 @@ class NotifyOutbox:
         return json.dumps({"seen": self.seen, "pending": pending, **told})
 
     def write(self, text: str) -> None:
-        """Write the file; what is in it is whole at any time.
-
-        Raises:
-            OSError: It cannot be written.
-        """
+        """Write the file; what is in it is whole at any time. Raises OSError: it cannot be written."""
         if self._path is not None:
             write_whole(self._path, text)

@@ -32,11 +32,7 @@ class NotSentError(Exception):
 
 
 async def send(channel: NotifyChannel, config: NotifyConfig, message: Message, http: httpx.AsyncClient) -> None:
-    """Send a message by its channel.
-
-    Raises:
-        NotSentError: It did not go out, or that is not known.
-    """
+    """Send a message by its channel. Raises NotSentError: it did not go out, or that is not known."""
     try:
         async with asyncio.timeout(SEND_MAX_S):
             if channel.webhook:

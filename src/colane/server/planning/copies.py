@@ -97,11 +97,7 @@ def _become_a_copy(writing: int) -> None:
 
 
 def finish(copy: Copy, limit_s: float = LIMIT_S) -> Any:  # noqa: ANN401 - whatever was asked
-    """Wait for the answer of a copy, and for its end.
-
-    Raises:
-        CopyError: It took too long, or met a fault.
-    """
+    """Wait for the answer of a copy, and for its end. Raises CopyError: it took too long, or met a fault."""
     try:
         data = _read(copy.answers, monotonic() + limit_s)
     finally:
@@ -121,11 +117,7 @@ def finish(copy: Copy, limit_s: float = LIMIT_S) -> Any:  # noqa: ANN401 - whate
 
 
 def _read(answers: int, until_s: float) -> bytes:
-    """Everything up to the end.
-
-    Raises:
-        CopyError: It does not come in time.
-    """
+    """Everything up to the end. Raises CopyError: it does not come in time."""
     poll, found = select.poll(), bytearray()
     poll.register(answers, select.POLLIN)
     while True:
@@ -139,11 +131,7 @@ def _read(answers: int, until_s: float) -> bytes:
 
 
 def ask(question: Callable[[], Answer], limit_s: float = LIMIT_S) -> Answer:
-    """Return what a copy of this process answers.
-
-    Raises:
-        CopyError: It took too long, or met a fault.
-    """
+    """Return what a copy of this process answers. Raises CopyError: it took too long, or met a fault."""
     answer: Answer = finish(begin(question), limit_s)
     return answer
 

@@ -43,30 +43,18 @@ Prepare = Callable[[Turn], Any]
 
 @dataclass(frozen=True, slots=True)
 class PlanQuestion:
-    """What would become of jobs; to be answered in a copy of the process, as what it calls changes the core.
+    """What would become of jobs; to be answered in a copy of the process, as what it calls changes the core."""
 
-    Attributes:
-        core: The live core, in step with the board that the turn has.
-        turn: With all that the submission adds to it.
-        requests: The jobs, of one user each.
-        sight: What the caller is told of.
-        submit: Returns what submits other requests in their place.
-        expected: The index of an earlier plan: while it holds, nothing more than the outcome is looked for.
-    """
-
-    core: Core
-    turn: Turn
-    requests: Sequence[JobRequest]
-    sight: Sight
-    submit: Callable[[list[JobRequest]], Prepare]
+    core: Core  # the live core, in step with the board that the turn has
+    turn: Turn  # with all that the submission adds to it
+    requests: Sequence[JobRequest]  # the jobs, of one user each
+    sight: Sight  # what the caller is told of
+    submit: Callable[[list[JobRequest]], Prepare]  # returns what submits other requests in their place
+    # the index of an earlier plan: while it holds, nothing more than the outcome is looked for
     expected: str | None = None
 
     def answer(self) -> PlanAnswer:
-        """Return the plan.
-
-        Raises:
-            CopyError: A copy took too long, or met a fault.
-        """
+        """Return the plan. Raises CopyError: a copy took too long, or met a fault."""
         until_s = monotonic() + SOONER_S
         found = self._fates(self.turn, explains=True, forecasts=True)
         index = index_of(self.core.state.version, self.requests, found)

@@ -15,17 +15,11 @@ VALUES_MAX: Final = 4096
 
 @dataclass(frozen=True, slots=True)
 class SmallerNeed:
-    """A need that could be smaller.
+    """A need that could be smaller."""
 
-    Attributes:
-        field: Of the request.
-        option: Of `colane submit`.
-        values: To try, the least that is asked for first.
-    """
-
-    field: str
-    option: str
-    values: Sequence[int | str | None]
+    field: str  # of the request
+    option: str  # of `colane submit`
+    values: Sequence[int | str | None]  # to try, the least that is asked for first
 
     def said(self, value: int | str | None) -> str:
         """Return the option with a value, as a user gives it."""

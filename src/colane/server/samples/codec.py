@@ -64,19 +64,12 @@ def joined(values: Column, count: int, join: Join) -> Column:
 
 
 class SampleField(NamedTuple):
-    """One number of a sample.
+    """One number of a sample."""
 
-    Attributes:
-        name: As the API calls it.
-        code: Of `struct`; numpy's is the same.
-        scale: What is written is the value times this, rounded; 0 writes it as it is.
-        join: How samples of one tick become one.
-    """
-
-    name: str
-    code: str
-    scale: float
-    join: Join
+    name: str  # as the API calls it
+    code: str  # of `struct`; numpy's is the same
+    scale: float  # what is written is the value times this, rounded; 0 writes it as it is
+    join: Join  # how samples of one tick become one
 
     @property
     def unknown(self) -> float | int:

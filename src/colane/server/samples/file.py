@@ -188,11 +188,7 @@ class SampleFile:
 
 
 def _connect(name: str) -> sqlite3.Connection:
-    """Open a file, made where there is none.
-
-    Raises:
-        sqlite3.DatabaseError: It is none of ours, or damaged.
-    """
+    """Open a file, made where there is none. Raises sqlite3.DatabaseError: it is none of ours, or damaged."""
     is_new = name != _MEMORY and not Path(name).exists()
     connection = sqlite3.connect(name, check_same_thread=False)
     try:

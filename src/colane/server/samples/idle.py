@@ -21,19 +21,12 @@ IN_TURNS: Final = frozenset({"waiting", "kept", "paused"})
 
 
 class JobSeen(NamedTuple):
-    """What a report tells of a job.
+    """What a report tells of a job."""
 
-    Attributes:
-        attempt: Of which attempt.
-        steps: Steps made so far; 0 of one that tells of none.
-        busy_ratio: Part of the time in which its kernels ran; None is unknown.
-        turn: How it stands in its lane.
-    """
-
-    attempt: int
-    steps: int
-    busy_ratio: float | None
-    turn: str = ""
+    attempt: int  # of which attempt
+    steps: int  # steps made so far; 0 of one that tells of none
+    busy_ratio: float | None  # part of the time in which its kernels ran; None is unknown
+    turn: str = ""  # how it stands in its lane
 
 
 class _Stood(NamedTuple):

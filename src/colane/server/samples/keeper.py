@@ -43,39 +43,23 @@ Columns = dict[str, Column]
 
 
 class ClusterCounts(NamedTuple):
-    """What there is in the whole cluster.
+    """What there is in the whole cluster."""
 
-    Attributes:
-        devices: Devices of nodes that are not lost.
-        working: Those on which a job runs.
-        sharing: Those with several jobs.
-        running: Jobs that hold a place.
-        waiting: Jobs that wait, elements of arrays that are yet to be made included.
-        busy_ratio: Mean over the devices at work; None where nothing is known.
-    """
-
-    devices: int
-    working: int
-    sharing: int
-    running: int
-    waiting: int
-    busy_ratio: float | None
+    devices: int  # devices of nodes that are not lost
+    working: int  # those on which a job runs
+    sharing: int  # those with several jobs
+    running: int  # jobs that hold a place
+    waiting: int  # jobs that wait, elements of arrays that are yet to be made included
+    busy_ratio: float | None  # mean over the devices at work; None where nothing is known
 
 
 class Window(NamedTuple):
-    """A time to be shown.
+    """A time to be shown."""
 
-    Attributes:
-        level: Place in `LEVELS`.
-        first: First tick.
-        ticks: How many.
-        joined: So many of them are shown as one.
-    """
-
-    level: int
-    first: int
-    ticks: int
-    joined: int
+    level: int  # place in `LEVELS`
+    first: int  # first tick
+    ticks: int  # how many
+    joined: int  # so many of them are shown as one
 
     @property
     def start_s(self) -> int:
@@ -163,18 +147,14 @@ def _tick(now_s: float) -> int:
 
 @dataclass(slots=True)
 class SampleKeeper:
-    """Keeps the samples of all devices and jobs.
+    """Keeps the samples of all devices and jobs."""
 
-    Attributes:
-        file: Where they are kept.
-        devices: Of each node, when its devices were sampled last, and what was seen.
-        jobs: Of each live job, by node, when and what was seen last.
-        odd: Of each node, those of its devices of which something was seen that needs a look.
-    """
-
-    file: SampleFile
+    file: SampleFile  # where they are kept
+    # of each node, when its devices were sampled last, and what was seen
     devices: dict[str, tuple[float, tuple[DeviceUsage, ...]]] = field(default_factory=dict)
+    # of each live job, by node, when and what was seen last
     jobs: dict[int, dict[str, tuple[float, JobUsage]]] = field(default_factory=dict)
+    # of each node, those of its devices of which something was seen that needs a look
     odd: dict[str, frozenset[int]] = field(default_factory=dict)
     _series: dict[str, Series] = field(default_factory=dict)
     _ticks: dict[str, _NodeTick] = field(default_factory=dict)

@@ -17,21 +17,13 @@ KEPT: Final = "kept"
 
 
 class DeviceMark(NamedTuple):
-    """What a device was.
+    """What a device was."""
 
-    Attributes:
-        gpu: Which, as `node/number`.
-        kind: `BROKEN` or `KEPT`.
-        job: For which job it was kept; None where it was broken, or is kept for none in particular.
-        since_s: When that was seen first, unix time.
-        until_s: When it was seen to be over; None while it holds.
-    """
-
-    gpu: str
-    kind: str
-    job: int | None
-    since_s: float
-    until_s: float | None = None
+    gpu: str  # which, as `node/number`
+    kind: str  # `BROKEN` or `KEPT`
+    job: int | None  # for which job it was kept; None where it was broken, or is kept for none in particular
+    since_s: float  # when that was seen first, unix time
+    until_s: float | None = None  # when it was seen to be over; None while it holds
 
 
 class DeviceMarks:

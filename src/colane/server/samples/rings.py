@@ -13,17 +13,11 @@ from colane.server.samples.codec import Kind, Values
 
 
 class Resolution(NamedTuple):
-    """One resolution.
+    """One resolution."""
 
-    Attributes:
-        step_s: Length of a tick.
-        ticks: Ticks of a chunk.
-        chunks: Chunks of the ring: as many as its span takes, and the one being filled.
-    """
-
-    step_s: int
-    ticks: int
-    chunks: int
+    step_s: int  # length of a tick
+    ticks: int  # ticks of a chunk
+    chunks: int  # chunks of the ring: as many as its span takes, and the one being filled
 
     @property
     def span_s(self) -> int:
@@ -41,21 +35,13 @@ LEVELS: Final = (Resolution(10, 30, 13), Resolution(60, 60, 25), Resolution(600,
 
 
 class SampleChunk(NamedTuple):
-    """A chunk to be written.
+    """A chunk to be written."""
 
-    Attributes:
-        series: Of which series.
-        level: Place in `LEVELS`.
-        number: Its number since 1970.
-        data: All its ticks.
-        is_whole: Whether all that is known of it is in `data`; else the file may hold ticks of an earlier process.
-    """
-
-    series: str
-    level: int
-    number: int
-    data: bytes
-    is_whole: bool
+    series: str  # of which series
+    level: int  # place in `LEVELS`
+    number: int  # its number since 1970
+    data: bytes  # all its ticks
+    is_whole: bool  # whether all that is known of it is in `data`; else the file may hold ticks of an earlier process
 
 
 class _Ring:

@@ -36,24 +36,15 @@ class PlaceSpan(NamedTuple):
 
 
 class AttemptRecord(NamedTuple):
-    """One attempt.
+    """One attempt."""
 
-    Attributes:
-        number: From 1.
-        node: Where its log lies: of several nodes, that of rank 0. Empty where it was over before it was told anyone.
-        assigned_s: When the job was given a place.
-        start_s: When its process started; None while, and where, it did not.
-        end_s: When it ended; None while it goes on.
-        why: Why it ended, in a sentence; empty while it goes on.
-        spans: Which devices it held when. Empty of one that held none, or that an older Colane recorded.
-    """
-
-    number: int
-    node: str
-    assigned_s: float
-    start_s: float | None = None
-    end_s: float | None = None
-    why: str = ""
+    number: int  # from 1
+    node: str  # where its log lies: of several nodes, that of rank 0. Empty where it was over before it was told anyone
+    assigned_s: float  # when the job was given a place
+    start_s: float | None = None  # when its process started; None while, and where, it did not
+    end_s: float | None = None  # when it ended; None while it goes on
+    why: str = ""  # why it ended, in a sentence; empty while it goes on
+    # which devices it held when. Empty of one that held none, or that an older Colane recorded
     spans: tuple[PlaceSpan, ...] = ()
 
 

@@ -48,40 +48,25 @@ EPOCHS_MAX: Final = 10_000
 
 
 class Epoch(NamedTuple):
-    """One start of a scheduler on a store.
+    """One start of a scheduler on a store."""
 
-    Attributes:
-        number: Ascends from 1.
-        id: Random, so that two copies of a store never draw the same one.
-        first_event: How many events there had been before it.
-        at_s: When it was drawn.
-        first_version: The store's version before it; 0 of the first one, of a copy's, and where it was not kept.
-    """
-
-    number: int
-    id: str
-    first_event: int
-    at_s: float
-    first_version: int = 0
+    number: int  # ascends from 1
+    id: str  # random, so that two copies of a store never draw the same one
+    first_event: int  # how many events there had been before it
+    at_s: float  # when it was drawn
+    first_version: int = 0  # the store's version before it; 0 of the first one, of a copy's, and where it was not kept
 
 
 EPOCH: Final = record(Epoch)
 
 
 class Leader(NamedTuple):
-    """What the scheduler that leads writes of itself.
+    """What the scheduler that leads writes of itself."""
 
-    Attributes:
-        epoch: Number of its start.
-        url: Where it is reached.
-        lease_s: It leads for so long after each commit; 0 is for ever.
-        released: It has ended, or handed over: another may lead at once.
-    """
-
-    epoch: int
-    url: str
-    lease_s: float
-    released: bool = False
+    epoch: int  # number of its start
+    url: str  # where it is reached
+    lease_s: float  # it leads for so long after each commit; 0 is for ever
+    released: bool = False  # it has ended, or handed over: another may lead at once
 
 
 LEADER: Final = record(Leader)
@@ -89,21 +74,13 @@ LEADER: Final = record(Leader)
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """What a store knows of itself since this start.
+    """What a store knows of itself since this start."""
 
-    Attributes:
-        cluster_id: Of the cluster whose records these are.
-        former: Ids that it had before copies of it were put back, the newest last.
-        epochs: By number, ascending.
-        current: The one of this start.
-        granted_s: The longest lease that an agent may hold of a scheduler before.
-    """
-
-    cluster_id: str
-    epochs: Mapping[int, Epoch]
-    current: Epoch
-    granted_s: float = 0.0
-    former: tuple[str, ...] = ()
+    cluster_id: str  # of the cluster whose records these are
+    epochs: Mapping[int, Epoch]  # by number, ascending
+    current: Epoch  # the one of this start
+    granted_s: float = 0.0  # the longest lease that an agent may hold of a scheduler before
+    former: tuple[str, ...] = ()  # ids that it had before copies of it were put back, the newest last
 
     def has(self, number: int, id_: str, events: int, events_now: int) -> bool:
         """Whether all that was told in an epoch until so many events is of this history.

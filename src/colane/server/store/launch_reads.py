@@ -21,11 +21,7 @@ class LaunchReads:
         self._reading: asyncio.Task[None] | None = None
 
     async def get(self, key: str) -> Document | None:
-        """Return one; None where it is not there, or cannot be read.
-
-        Raises:
-            StoreError: The store cannot be read.
-        """
+        """Return one; None where it is not there, or cannot be read. Raises StoreError: the store cannot be read."""
         if key not in self._wanted:
             self._wanted[key] = asyncio.get_running_loop().create_future()
         if self._reading is None:

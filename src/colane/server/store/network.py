@@ -26,17 +26,12 @@ Record = tuple[str, Document] | Unreadable
 
 
 class NetworkStore(Noting):
-    """A store over a network; see `colane.server.store.store.Store` for the methods.
-
-    Attributes:
-        address: Where its server is, and the name of the cluster there.
-        id: Made with it.
-    """
+    """A store over a network; see `colane.server.store.store.Store` for the methods."""
 
     copies: ClassVar[str] = "a replica or a copy"
     """From where one that is gone can be brought back."""
-    address: StoreAddress
-    id: str
+    address: StoreAddress  # where its server is, and the name of the cluster there
+    id: str  # made with it
     _durability: Durability
 
     def __init__(self) -> None:
@@ -68,11 +63,7 @@ class NetworkStore(Noting):
         return self._noted([record for _, record in read.values()])
 
     def _judge_opened(self, found: tuple[int, str] | None, made_before: str | None) -> str:
-        """Return the id of the store that was found.
-
-        Raises:
-            StoreError: There is none, or it is a newer Colane's.
-        """
+        """Return the id of the store that was found. Raises StoreError: there is none, or it is a newer Colane's."""
         if found is None and made_before is None:
             raise StoreError(f"there is no store at {self.address}")
         if found is None:

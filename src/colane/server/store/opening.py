@@ -48,11 +48,7 @@ class IdentifiedStore(Store, Protocol):
     id: str
 
     def snapshot(self) -> Snapshot:
-        """Return all documents as they were at one moment, while others write.
-
-        Raises:
-            StoreError: It cannot be read.
-        """
+        """Return all documents as they were at one moment, while others write. Raises StoreError: it cannot be read."""
 
 
 def connect(

@@ -20,11 +20,7 @@ STANDBYS: Final = (
 
 
 def durability(connection: psycopg.Connection[tuple[Any, ...]]) -> Durability:
-    """Return what may be lost there.
-
-    Raises:
-        psycopg.Error: It does not answer.
-    """
+    """Return what may be lost there. Raises psycopg.Error: it does not answer."""
     risks = []
     for name, good, told in WANTED:
         value = _one(connection, name)

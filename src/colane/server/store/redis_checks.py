@@ -33,11 +33,7 @@ FEW_REPLICAS: Final = (
 
 
 def durability(client: redis.Redis) -> Durability:
-    """Return what may be lost there, and what was not to be found out.
-
-    Raises:
-        RedisError: It does not answer.
-    """
+    """Return what may be lost there, and what was not to be found out. Raises RedisError: it does not answer."""
     risks, unchecked = [], []
     for name, (good, told) in WANTED.items():
         value = _setting(client, name)

@@ -126,17 +126,11 @@ class UnreadableError(StoreError):
 
 
 class Durability(NamedTuple):
-    """Whether a store keeps what it has acknowledged.
+    """Whether a store keeps what it has acknowledged."""
 
-    Attributes:
-        kind: Of the store.
-        risks: What may be lost, each with what is to be set; empty where nothing is.
-        unchecked: Settings of its server that could not be looked at.
-    """
-
-    kind: str
-    risks: tuple[str, ...] = ()
-    unchecked: tuple[str, ...] = ()
+    kind: str  # of the store
+    risks: tuple[str, ...] = ()  # what may be lost, each with what is to be set; empty where nothing is
+    unchecked: tuple[str, ...] = ()  # settings of its server that could not be looked at
 
     def __str__(self) -> str:
         """As an operator is told; empty where there is nothing to say."""
@@ -179,19 +173,12 @@ class AuditLine(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Transaction:
-    """Changes that become durable together or not at all.
+    """Changes that become durable together or not at all."""
 
-    Attributes:
-        clears: Collections to empty first.
-        deletes: Documents to remove.
-        puts: Documents to write.
-        audit: Lines to append to the audit log.
-    """
-
-    puts: Sequence[Put] = ()
-    deletes: Sequence[Delete] = ()
-    audit: Sequence[AuditEntry] = ()
-    clears: Sequence[str] = field(default=())
+    puts: Sequence[Put] = ()  # documents to write
+    deletes: Sequence[Delete] = ()  # documents to remove
+    audit: Sequence[AuditEntry] = ()  # lines to append to the audit log
+    clears: Sequence[str] = field(default=())  # collections to empty first
 
     def __bool__(self) -> bool:
         """Whether it changes anything."""
@@ -199,29 +186,20 @@ class Transaction:
 
 
 class Snapshot(NamedTuple):
-    """What a store held at one moment.
+    """What a store held at one moment."""
 
-    Attributes:
-        events: Number of its newest event then: the log is only ever added to, so what it had can be read later.
-        documents: All documents by collection, in order of key.
-    """
-
-    events: int
-    documents: Mapping[str, Sequence[tuple[str, Document]]]
+    events: int  # number of its newest event then: the log is only ever added to, so what it had can be read later
+    documents: Mapping[str, Sequence[tuple[str, Document]]]  # all documents by collection, in order of key
 
 
 class StoreWriter(NamedTuple):
-    """Who commits, and what the store is taken to be.
+    """Who commits, and what the store is taken to be."""
 
-    Attributes:
-        epoch: The epoch that the writer drew; 0 before any was.
-        events: Number of the newest audit line that it knows; None where the commit does not depend on it.
-        version: The store's version as the writer knows it, to which the commit adds one; None where the commit neither
-            depends on it nor changes what others depend on.
-    """
-
-    epoch: int
+    epoch: int  # the epoch that the writer drew; 0 before any was
+    # number of the newest audit line that it knows; None where the commit does not depend on it
     events: int | None = None
+    # the store's version as the writer knows it, to which the commit adds one; None where the commit neither depends on
+    # it nor changes what others depend on
     version: int | None = None
 
 

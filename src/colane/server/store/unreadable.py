@@ -104,11 +104,7 @@ def get_readable(store: Readable, collection: str, key: str) -> Document | None:
 
 
 def read_one(store: Readable, collection: str, key: str, read: Callable[[Document], Value]) -> Value | None:
-    """Return one record as it is read, None where it is not there.
-
-    Raises:
-        StoreError: It cannot be read.
-    """
+    """Return one record as it is read, None where it is not there. Raises StoreError: it cannot be read."""
     body = store.get(collection, key)
     if body is None:
         return None

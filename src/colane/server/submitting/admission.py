@@ -125,11 +125,7 @@ def admit(
     families: Families | None = None,
     pools: PoolRules | None = None,
 ) -> Admitted:
-    """Judge one job; see `admit_all`.
-
-    Raises:
-        RefusedError: 422 with what is wrong.
-    """
+    """Judge one job; see `admit_all`. Raises RefusedError: 422 with what is wrong."""
     given, kept = request.model_fields_set, asked(request)
     request = with_preset(in_base_units(request))
     if pools is not None:
@@ -170,11 +166,7 @@ def _holds(request: JobRequest, now_s: float) -> tuple[Hold, ...]:
 
 
 def _array(request: JobRequest) -> Array | None:
-    """The elements that are asked for.
-
-    Raises:
-        RefusedError: 422, there is no such array.
-    """
+    """The elements that are asked for. Raises RefusedError: 422, there is no such array."""
     if request.array is None:
         return None
     if request.measurement_group is not None:

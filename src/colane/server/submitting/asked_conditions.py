@@ -13,21 +13,14 @@ CONDITIONS_MAX: Final = 1_000
 
 
 class AskedCondition(NamedTuple):
-    """A condition as its owner writes it.
+    """A condition as its owner writes it."""
 
-    Attributes:
-        on: What must have happened.
-        job: The job's id; 0 where it is counted back.
-        back: Submissions of the owner between it and this one; None where the id is given.
-        elements: Which of its elements are meant, where it is an array; None: the job, or the array, as a whole.
-        is_each: Each element of the array that waits waits for the one with its index.
-    """
-
-    on: DependsOn
-    job: int
-    back: int | None = None
+    on: DependsOn  # what must have happened
+    job: int  # the job's id; 0 where it is counted back
+    back: int | None = None  # submissions of the owner between it and this one; None where the id is given
+    # which of its elements are meant, where it is an array; None: the job, or the array, as a whole
     elements: Indexes | None = None
-    is_each: bool = False
+    is_each: bool = False  # each element of the array that waits waits for the one with its index
 
 
 SINGLETON: Final = "singleton"

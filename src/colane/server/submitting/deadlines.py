@@ -59,11 +59,7 @@ class _Promises:
         self._allowed = Allowed(stop_s=STOP_S, launch_s=LAUNCH_S, settle_s=settle_s)
 
     def given(self, job: Admitted) -> Admitted:
-        """Return the next job, with its GPUs where it has a deadline.
-
-        Raises:
-            RefusedError: 422, it cannot be kept.
-        """
+        """Return the next job, with its GPUs where it has a deadline. Raises RefusedError: 422, it cannot be kept."""
         position, self._position = self._position, self._position + 1
         if job.spec.deadline_s is None:
             return job

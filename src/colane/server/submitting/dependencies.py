@@ -219,11 +219,7 @@ class Dependencies:
         return None if job is None else job.spec
 
     def _is_open(self, wanted: Dependency) -> bool:
-        """Whether a condition is still to come true.
-
-        Raises:
-            ValueError: There is no such job, or it never can.
-        """
+        """Whether a condition is still to come true. Raises ValueError: there is no such job, or it never can."""
         job_id = JobId(wanted.job)
         spec = self._spec_of(job_id)
         live = self._turn.read_model.jobs.get(job_id)

@@ -36,25 +36,15 @@ class LauncherTarget(Enum):
 
 
 class Grammar(NamedTuple):
-    """How a program that runs another one is called.
+    """How a program that runs another one is called."""
 
-    Attributes:
-        runs: What it runs.
-        values: Options that take the next word; long ones with dashes.
-        flags: Options that take none.
-        words: Words of its own before what it runs, as the duration of `timeout`.
-        command: A word that must come first, as `run` of `uv run`; empty for none.
-        assigns: Whether variables may stand before what it runs.
-        module: Options that say that a module is run.
-    """
-
-    runs: LauncherTarget = LauncherTarget.PROGRAM
-    values: frozenset[str] = frozenset()
-    flags: frozenset[str] = frozenset()
-    words: int = 0
-    command: str = ""
-    assigns: bool = False
-    module: frozenset[str] = frozenset()
+    runs: LauncherTarget = LauncherTarget.PROGRAM  # what it runs
+    values: frozenset[str] = frozenset()  # options that take the next word; long ones with dashes
+    flags: frozenset[str] = frozenset()  # options that take none
+    words: int = 0  # words of its own before what it runs, as the duration of `timeout`
+    command: str = ""  # a word that must come first, as `run` of `uv run`; empty for none
+    assigns: bool = False  # whether variables may stand before what it runs
+    module: frozenset[str] = frozenset()  # options that say that a module is run
 
 
 def _named(words: str) -> frozenset[str]:

@@ -20,28 +20,16 @@ from colane.server.submitting.lookup import Families
 
 @dataclass(frozen=True, slots=True)
 class JudgedBatch:
-    """A batch that was judged before its turn.
+    """A batch that was judged before its turn."""
 
-    Attributes:
-        hardware: The nodes it was judged for; for others it is judged anew.
-        owned: Its requests, each with its user.
-        admitted: Its jobs; fewer where it is refused.
-        texts: Of each slice of them `slices.jobs_text`.
-        refused: Why none of them is taken.
-    """
-
-    hardware: Hardware
-    owned: Sequence[JobRequest]
-    admitted: list[Admitted]
-    texts: list[str]
-    refused: RefusedError | None = None
+    hardware: Hardware  # the nodes it was judged for; for others it is judged anew
+    owned: Sequence[JobRequest]  # its requests, each with its user
+    admitted: list[Admitted]  # its jobs; fewer where it is refused
+    texts: list[str]  # of each slice of them `slices.jobs_text`
+    refused: RefusedError | None = None  # why none of them is taken
 
     def jobs(self) -> list[Admitted]:
-        """Its jobs.
-
-        Raises:
-            RefusedError: They are not taken.
-        """
+        """Its jobs. Raises RefusedError: they are not taken."""
         if self.refused is not None:
             raise self.refused
         return self.admitted

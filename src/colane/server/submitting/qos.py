@@ -10,19 +10,13 @@ from colane.server.ground.problems import RefusedError
 
 
 class Preset(NamedTuple):
-    """What a preset says of a job.
+    """What a preset says of a job."""
 
-    Attributes:
-        priority: Its priority.
-        preemptible: Whether it may be stopped for others, if it does not say.
-        time_limit_max_s: It may run no longer, and ends then if it does not say; None does not bound it.
-        gpus_max: It may ask for no more; None does not bound it.
-    """
-
-    priority: int = 0
-    preemptible: bool = False
+    priority: int = 0  # its priority
+    preemptible: bool = False  # whether it may be stopped for others, if it does not say
+    # it may run no longer, and ends then if it does not say; None does not bound it
     time_limit_max_s: float | None = None
-    gpus_max: int | None = None
+    gpus_max: int | None = None  # it may ask for no more; None does not bound it
 
 
 LABEL: Final = "qos"

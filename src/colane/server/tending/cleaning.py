@@ -34,13 +34,9 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class Cleaning:
-    """Removes it.
+    """Removes it."""
 
-    Attributes:
-        parts: What the scheduler consists of.
-    """
-
-    parts: Parts
+    parts: Parts  # what the scheduler consists of
 
     async def scrub(self) -> None:
         """Overwrite what was deleted in the store, until it is cancelled."""

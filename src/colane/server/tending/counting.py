@@ -16,15 +16,10 @@ from colane.server.views.overview import OverviewMaker, kept_devices, waiting_by
 
 @dataclass(slots=True)
 class ClusterWatch:
-    """Counts it.
+    """Counts it."""
 
-    Attributes:
-        parts: What the scheduler consists of.
-        overviews: The whole cluster in numbers.
-    """
-
-    parts: Parts
-    overviews: OverviewMaker
+    parts: Parts  # what the scheduler consists of
+    overviews: OverviewMaker  # the whole cluster in numbers
 
     async def run(self) -> None:
         """Count, until it is cancelled."""
@@ -49,10 +44,6 @@ class ClusterWatch:
         return now_s
 
     def mark_kept(self, now_s: float) -> None:
-        """Note which devices are kept for which jobs now.
-
-        Raises:
-            RefusedError: 503 while the store cannot be read.
-        """
+        """Note which devices are kept for which jobs now. Raises RefusedError: 503 while the store cannot be read."""
         kept = kept_devices(self.parts.read_model, self.overviews.waits(), holders_of(self.parts.read_model))
         self.parts.marks.take(KEPT, now_s, {one["gpu"]: one["job"] for one in kept})

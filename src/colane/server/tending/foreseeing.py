@@ -50,15 +50,10 @@ class Looked(NamedTuple):
 
 @dataclass(slots=True)
 class Foreseeing:
-    """Asks copies, and keeps what they say.
+    """Asks copies, and keeps what they say."""
 
-    Attributes:
-        parts: What the scheduler consists of.
-        forecasts: By which copies are asked.
-    """
-
-    parts: Parts
-    forecasts: Forecasts
+    parts: Parts  # what the scheduler consists of
+    forecasts: Forecasts  # by which copies are asked
     _said: set[JobId] = field(default_factory=set)
     _due: dict[JobId, float] = field(default_factory=dict)
     _version: int = -1
@@ -122,11 +117,7 @@ class Foreseeing:
         return self._version != driver.core.state.version or driver.now() - self._looked_s >= LOOK_AGAIN_S
 
     async def look(self) -> float:
-        """Look at all jobs once; what that took of a core.
-
-        Raises:
-            RefusedError: 503, there is no answer in time.
-        """
+        """Look at all jobs once; what that took of a core. Raises RefusedError: 503, there is no answer in time."""
         driver = self.parts.driver
         self._looks += 1
         new = self._new()

@@ -26,16 +26,11 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class IdleRuling:
-    """Carries the rule out.
+    """Carries the rule out."""
 
-    Attributes:
-        parts: What the scheduler consists of.
-        overviews: The whole cluster in numbers.
-        problems: Why jobs that are idle cannot be parked, where they shall be.
-    """
-
-    parts: Parts
-    overviews: OverviewMaker
+    parts: Parts  # what the scheduler consists of
+    overviews: OverviewMaker  # the whole cluster in numbers
+    # why jobs that are idle cannot be parked, where they shall be
     problems: dict[int, str] = field(default_factory=dict)
 
     async def run(self) -> None:
@@ -48,11 +43,7 @@ class IdleRuling:
                 await act()
 
     async def stop_idle(self) -> None:
-        """Cancel the jobs that are idle.
-
-        Raises:
-            RefusedError: 503, nothing can be written.
-        """
+        """Cancel the jobs that are idle. Raises RefusedError: 503, nothing can be written."""
 
         def prepare(turn: Turn) -> None:
             for one in self.overviews.idle(turn.now_s):

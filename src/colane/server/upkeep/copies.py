@@ -114,17 +114,11 @@ def put_aside(path: Path) -> Path | None:
 
 
 class StoreFindings(NamedTuple):
-    """What a store holds, and what is wrong with it.
+    """What a store holds, and what is wrong with it."""
 
-    Attributes:
-        schema: Its version; 0 where it is no store.
-        counts: Documents by collection.
-        flaws: Each names what cannot be believed.
-    """
-
-    schema: int
-    counts: Mapping[str, int]
-    flaws: tuple[str, ...]
+    schema: int  # its version; 0 where it is no store
+    counts: Mapping[str, int]  # documents by collection
+    flaws: tuple[str, ...]  # each names what cannot be believed
 
 
 def check(path: Path) -> StoreFindings:

@@ -48,17 +48,11 @@ Place = StoreAddress | Path
 
 
 class Found(NamedTuple):
-    """What a store holds, and what is wrong with it.
+    """What a store holds, and what is wrong with it."""
 
-    Attributes:
-        counts: Documents by collection; collections without any are left out.
-        events: Number of its newest event.
-        flaws: Each names what cannot be.
-    """
-
-    counts: Mapping[str, int]
-    events: int
-    flaws: tuple[str, ...]
+    counts: Mapping[str, int]  # documents by collection; collections without any are left out
+    events: int  # number of its newest event
+    flaws: tuple[str, ...]  # each names what cannot be
 
 
 def open_known(place: Place, password: str | None = None, *, may_make: bool = False) -> Store:

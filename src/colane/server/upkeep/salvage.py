@@ -35,15 +35,10 @@ Row = tuple[str, str, str]
 
 
 class SetAside(NamedTuple):
-    """What a store was made anew without.
+    """What a store was made anew without."""
 
-    Attributes:
-        left_out: Names of the records that could not be read.
-        replaced: Where the store of before lies, with these.
-    """
-
-    left_out: tuple[str, ...]
-    replaced: Path
+    left_out: tuple[str, ...]  # names of the records that could not be read
+    replaced: Path  # where the store of before lies, with these
 
 
 def set_aside(path: Path) -> SetAside | None:

@@ -9,21 +9,14 @@ from colane.server.board.read_model import ReadModel
 
 
 class Holders(NamedTuple):
-    """Live jobs by whether they have places, and on which devices.
+    """Live jobs by whether they have places, and on which devices."""
 
-    Attributes:
-        placed: Those that have one.
-        devices: How many devices each of `placed` holds.
-        waiting: Those that have none, arrays too.
-        on: Those on each device that has some, in order of id, by its node and its number there.
-        moving: Those whose memory is on the host, and those that are to have other devices.
-    """
-
-    placed: list[Job]
-    devices: list[int]
-    waiting: list[Job]
+    placed: list[Job]  # those that have one
+    devices: list[int]  # how many devices each of `placed` holds
+    waiting: list[Job]  # those that have none, arrays too
+    # those on each device that has some, in order of id, by its node and its number there
     on: dict[str, dict[int, list[Job]]]
-    moving: list[Job]
+    moving: list[Job]  # those whose memory is on the host, and those that are to have other devices
 
     def of(self, node: str, number: int) -> list[Job]:
         """Those on one device."""

@@ -38,23 +38,14 @@ NO_REASON: Final[ReasonObject] = {"why": None, "sentence": "", "facts": {}, "job
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Which jobs, and how many of each sort.
+    """Which jobs, and how many of each sort."""
 
-    Attributes:
-        limit: At most so many that run, that wait, and that have ended.
-        ended: Whether ended ones are wanted at all.
-        user: Only this user's; None for all.
-        labels: Only jobs with all of these.
-        sight: Only jobs that this caller is told of.
-        elements: Whether elements of arrays are jobs as others; else an array stands for them.
-    """
-
-    limit: int
-    ended: bool = False
-    user: str | None = None
-    labels: Mapping[str, str] = field(default_factory=dict)
-    sight: Sight | None = None
-    elements: bool = True
+    limit: int  # at most so many that run, that wait, and that have ended
+    ended: bool = False  # whether ended ones are wanted at all
+    user: str | None = None  # only this user's; None for all
+    labels: Mapping[str, str] = field(default_factory=dict)  # only jobs with all of these
+    sight: Sight | None = None  # only jobs that this caller is told of
+    elements: bool = True  # whether elements of arrays are jobs as others; else an array stands for them
 
     def has(self, user: str, labels: Mapping[str, Any]) -> bool:
         """Whether a job is of those asked for."""

@@ -36,25 +36,15 @@ OVERVIEW: Final = "overview"
 
 @dataclass(frozen=True, slots=True)
 class ScreenWanted:
-    """What a screen shows.
+    """What a screen shows."""
 
-    Attributes:
-        rows: Which rows.
-        overview: The cluster in numbers, too.
-        cells: Each device, too.
-    """
-
-    rows: RowsWanted
-    overview: bool = False
-    cells: bool = False
+    rows: RowsWanted  # which rows
+    overview: bool = False  # the cluster in numbers, too
+    cells: bool = False  # each device, too
 
 
 def screen(overviews: OverviewMaker, sight: Sight, wanted: ScreenWanted) -> RowsAnswer:
-    """Return what a screen shows now.
-
-    Raises:
-        RefusedError: 503 while the store cannot be read.
-    """
+    """Return what a screen shows now. Raises RefusedError: 503 while the store cannot be read."""
     found = page_rows(overviews, sight, wanted.rows)
     if wanted.overview:
         event, found["overview"] = overviews.shared(sight)

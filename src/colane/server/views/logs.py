@@ -26,45 +26,26 @@ NEXT_OFFSET_HEADER: Final = "X-Colane-Next-Offset"
 
 
 class LogPlace(NamedTuple):
-    """Where an attempt's log lies, and how the attempt stands.
+    """Where an attempt's log lies, and how the attempt stands."""
 
-    Attributes:
-        job: The job.
-        attempt: The attempt; 0 of a job that has had none.
-        node: The node whose agent keeps it; empty where none does.
-        door: How that is called; without an address when the node is gone.
-        has_started: Whether its process is known to have started, so that there is a log.
-        is_over: Whether it has ended.
-        has_successor: Whether the job has begun another attempt since.
-        has_job_ended: Whether there will be no other.
-        why: Why it ended, as far as is known.
-    """
-
-    job: int
-    attempt: int
-    node: str
-    door: AgentDoor
-    has_started: bool = False
-    is_over: bool = False
-    has_successor: bool = False
-    has_job_ended: bool = False
-    why: str = ""
+    job: int  # the job
+    attempt: int  # the attempt; 0 of a job that has had none
+    node: str  # the node whose agent keeps it; empty where none does
+    door: AgentDoor  # how that is called; without an address when the node is gone
+    has_started: bool = False  # whether its process is known to have started, so that there is a log
+    is_over: bool = False  # whether it has ended
+    has_successor: bool = False  # whether the job has begun another attempt since
+    has_job_ended: bool = False  # whether there will be no other
+    why: str = ""  # why it ended, as far as is known
 
 
 class Reading(NamedTuple):
-    """What is to be read of a job's logs.
+    """What is to be read of a job's logs."""
 
-    Attributes:
-        attempt: The first attempt; 0 for the first that is known of, None for the latest.
-        offset: Where in its log.
-        is_joined: Whether those of further attempts follow.
-        follows: Whether to go on until the job, or that one attempt, has ended.
-    """
-
-    attempt: int | None = None
-    offset: int = 0
-    is_joined: bool = False
-    follows: bool = False
+    attempt: int | None = None  # the first attempt; 0 for the first that is known of, None for the latest
+    offset: int = 0  # where in its log
+    is_joined: bool = False  # whether those of further attempts follow
+    follows: bool = False  # whether to go on until the job, or that one attempt, has ended
 
 
 class Chunk(NamedTuple):

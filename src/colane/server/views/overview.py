@@ -95,17 +95,11 @@ class _NodeFacts(NamedTuple):
 
 @dataclass(slots=True)
 class OverviewMaker:
-    """Makes the overview, and keeps what of it changes seldom.
+    """Makes the overview, and keeps what of it changes seldom."""
 
-    Attributes:
-        parts: Of the scheduler that is told of.
-        shared_max_s: Such an overview is never older.
-        shared_ratio_max: Part of a core that overviews for screens take at most, however many look.
-    """
-
-    parts: Parts
-    shared_ratio_max: float = 0.01
-    shared_max_s: float = 2.0
+    parts: Parts  # of the scheduler that is told of
+    shared_ratio_max: float = 0.01  # part of a core that overviews for screens take at most, however many look
+    shared_max_s: float = 2.0  # such an overview is never older
     _known: _KnownReasons | None = field(default=None)
     _shared: tuple[float, int, OverviewAnswer] | None = field(default=None)
     _pacings: dict[JobId, _KnownPacing] = field(default_factory=dict)

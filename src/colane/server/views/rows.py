@@ -46,27 +46,16 @@ _FACT_OF: Final = {
 
 @dataclass(frozen=True, slots=True)
 class RowsWanted:
-    """Which rows.
+    """Which rows."""
 
-    Attributes:
-        first: How many of them stand before those wanted.
-        limit: At most so many.
-        text: Only jobs with this, case folded, in name, user or reason, or as their id; empty for all.
-        why: Only jobs that wait for this reason; empty for all.
-        jobs: Only these jobs; None for all.
-        is_mine: Only jobs of the caller.
-        sort: By what jobs that run, and those that wait, stand in order among themselves.
-        is_down: Whether the greatest stand first; those of which it is not known stand last.
-    """
-
-    first: int
-    limit: int
-    text: str = ""
-    why: str = ""
-    jobs: frozenset[int] | None = None
-    is_mine: bool = False
-    sort: SortKey = SortKey.ID
-    is_down: bool = False
+    first: int  # how many of them stand before those wanted
+    limit: int  # at most so many
+    text: str = ""  # only jobs with this, case folded, in name, user or reason, or as their id; empty for all
+    why: str = ""  # only jobs that wait for this reason; empty for all
+    jobs: frozenset[int] | None = None  # only these jobs; None for all
+    is_mine: bool = False  # only jobs of the caller
+    sort: SortKey = SortKey.ID  # by what jobs that run, and those that wait, stand in order among themselves
+    is_down: bool = False  # whether the greatest stand first; those of which it is not known stand last
 
 
 def page_rows(overviews: OverviewMaker, sight: Sight, wanted: RowsWanted) -> RowsAnswer:

@@ -25,25 +25,15 @@ PAGE_ROWS: Final = 500
 
 @dataclass(slots=True)
 class Usage:
-    """Of one user.
+    """Of one user."""
 
-    Attributes:
-        user: The user's name, empty for jobs without one.
-        jobs: Jobs of the user that have ended since then.
-        failed: Those of them that neither succeeded nor were cancelled.
-        gpu_s: GPUs times seconds of all attempts of these, and of the user's live jobs.
-        running: Jobs of the user that run now.
-        gpus: GPUs that they hold.
-        waiting: Jobs of the user that wait now.
-    """
-
-    user: str
-    jobs: int = 0
-    failed: int = 0
-    gpu_s: float = 0.0
-    running: int = 0
-    gpus: int = 0
-    waiting: int = 0
+    user: str  # the user's name, empty for jobs without one
+    jobs: int = 0  # jobs of the user that have ended since then
+    failed: int = 0  # those of them that neither succeeded nor were cancelled
+    gpu_s: float = 0.0  # GPUs times seconds of all attempts of these, and of the user's live jobs
+    running: int = 0  # jobs of the user that run now
+    gpus: int = 0  # GPUs that they hold
+    waiting: int = 0  # jobs of the user that wait now
 
     def add_ended(self, job: Job, ran_s: float) -> None:
         """Count a job that has ended."""

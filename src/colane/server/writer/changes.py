@@ -302,11 +302,7 @@ def _gpu(body: dict[str, Any] | str, node: str) -> Gpu:
 
 
 def remove_nodes(turn: Turn) -> list[str]:
-    """Forget all nodes and return their names.
-
-    Raises:
-        RefusedError: 409 while jobs are assigned.
-    """
+    """Forget all nodes and return their names. Raises RefusedError: 409 while jobs are assigned."""
     busy = sorted(name for name, jobs in turn.read_model.on_node.items() if jobs)
     if busy:
         raise RefusedError.because(409, f"jobs are assigned to {', '.join(busy[:5])}; cancel them first")
@@ -360,11 +356,7 @@ def agent_record(turn: Turn, name: str, agent_id: str) -> NodeRecord:
 
 
 def report(turn: Turn, name: str, body: ReportBody) -> None:
-    """Take in what an agent observes; what is already known adds nothing.
-
-    Raises:
-        RefusedError: See `agent_record`.
-    """
+    """Take in what an agent observes; what is already known adds nothing. Raises RefusedError: see `agent_record`."""
     record = agent_record(turn, name, body.agent_id)
     gpus = tuple(_gpu(gpu, name) for gpu in body.gpus)
     if record.lost:

@@ -113,23 +113,15 @@ Demand = Callable[[Turn], Awaitable[None]]
 
 @dataclass(slots=True)
 class _Waiting:
-    """A request in the queue.
+    """A request in the queue."""
 
-    Attributes:
-        prepare: What it changes; asked again where the turn came to nothing, so it alters the turn alone.
-        future: Where its answer is waited for.
-        answer: What it is told once the turn is durable.
-        is_suspect: It was in a turn that raised: it gets a turn of its own.
-        demand: What must hold in its turn; it gets one of its own.
-        ask: It is only tried: this is asked of the turn it would be in, and nothing is done.
-    """
-
-    prepare: Prepare[Any]
-    future: asyncio.Future[Any]
+    prepare: Prepare[Any]  # what it changes; asked again where the turn came to nothing, so it alters the turn alone
+    future: asyncio.Future[Any]  # where its answer is waited for
     reads: Sequence[tuple[str, str]] = ()
-    answer: Any = None
-    is_suspect: bool = False
-    demand: Demand | None = None
+    answer: Any = None  # what it is told once the turn is durable
+    is_suspect: bool = False  # it was in a turn that raised: it gets a turn of its own
+    demand: Demand | None = None  # what must hold in its turn; it gets one of its own
+    # it is only tried: this is asked of the turn it would be in, and nothing is done
     ask: Callable[[Turn], Any] | None = None
 
 
@@ -169,93 +161,63 @@ class ReadBack(NamedTuple):
 
 
 class MemoryView(NamedTuple):
-    """What an agent is told of the memory of its GPUs.
+    """What an agent is told of the memory of its GPUs."""
 
-    Attributes:
-        tight: Indexes of GPUs whose jobs give cached memory back when they yield.
-        booked: P and E that a job books of each of its GPUs there, of those of which they are known.
-    """
-
-    tight: frozenset[int] = frozenset()
+    tight: frozenset[int] = frozenset()  # indexes of GPUs whose jobs give cached memory back when they yield
+    # p and E that a job books of each of its GPUs there, of those of which they are known
     booked: Mapping[JobId, Memory] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
-    """Periods and clocks of the driver.
+    """Periods and clocks of the driver."""
 
-    Attributes:
-        tick_s: The core is asked at least this often.
-        clock: The service's time.
-        lead_clock: By which it is known how long this scheduler leads.
-    """
-
-    tick_s: float
-    clock: ServiceClock
-    lead_clock: Callable[[], float] = since_boot_s
+    tick_s: float  # the core is asked at least this often
+    clock: ServiceClock  # the service's time
+    lead_clock: Callable[[], float] = since_boot_s  # by which it is known how long this scheduler leads
 
 
 @dataclass(slots=True)
 class LiveDriver:
-    """Owns the core; see the module's docstring.
+    """Owns the core; see the module's docstring."""
 
-    Attributes:
-        store: Where everything is made durable.
-        decider: The policy that decides.
-        timing: Periods and clocks.
-        liveness: Which agents to take for lost.
-        feed: Where changes are published.
-        notifier: How agents are nudged.
-        read_model: What is durable, for readers.
-        config: Settings of the core.
-        keeper: Refuses what users submit beyond their limits.
-        decode: Of live jobs, where it is other than the board's own.
-        waits_for: Says why nothing may be changed yet; empty where all may.
-        lease_s: How long it leads without having written; None where no other may take over.
-        lead: By which the store knows the only writer.
-        problem: Why nothing can be written at present, None while all is well.
-        faults: Of the scheduler itself, met by requests.
-        meters: What is counted of its work.
-        losing: Nodes that are lost once the turn under way is durable: their jobs may start elsewhere then, so until
-            then their agents are not told to go on.
-        refused: Parts of batches that the core raised on, by the id of their first job: they are dropped.
-        foresight: What is learnt of starts and ends; it is told of all that becomes of jobs.
-        shown: What was last foreseen of each.
-        version_told: The store's version as agents are told of it: with the last change, not with what only says that
-            this scheduler leads.
-    """
-
-    store: Store
-    decider: Policy
-    timing: Timing
-    liveness: Liveness
-    feed: Feed
-    notifier: Notifier
-    read_model: ReadModel = field(default_factory=ReadModel)
-    config: CoreConfig = field(default_factory=CoreConfig)
-    keeper: QuotaKeeper = field(default_factory=QuotaKeeper)
-    lead: Lead = field(init=False)
-    lease_s: float | None = None
-    waits_for: Callable[[], str] = str
-    decode: LiveMemo | None = None
+    store: Store  # where everything is made durable
+    decider: Policy  # the policy that decides
+    timing: Timing  # periods and clocks
+    liveness: Liveness  # which agents to take for lost
+    feed: Feed  # where changes are published
+    notifier: Notifier  # how agents are nudged
+    read_model: ReadModel = field(default_factory=ReadModel)  # what is durable, for readers
+    config: CoreConfig = field(default_factory=CoreConfig)  # settings of the core
+    keeper: QuotaKeeper = field(default_factory=QuotaKeeper)  # refuses what users submit beyond their limits
+    lead: Lead = field(init=False)  # by which the store knows the only writer
+    lease_s: float | None = None  # how long it leads without having written; None where no other may take over
+    waits_for: Callable[[], str] = str  # says why nothing may be changed yet; empty where all may
+    decode: LiveMemo | None = None  # of live jobs, where it is other than the board's own
     _core: Core | None = None
     _queue: deque[_Waiting] = field(default_factory=deque)
     _line: _Line = field(default_factory=_Line)
     _taken: list[_Waiting] = field(default_factory=list)
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
-    problem: str | None = None
+    problem: str | None = None  # why nothing can be written at present, None while all is well
     _seldom: Seldom = field(init=False, default_factory=Seldom)
     _stopping: bool = False
     _written_steady_s: float = 0.0
     _next_tick_steady_s: float = 0.0
     _timer_s: float | None = None
     _knows_groups: bool = False
-    faults: FaultLog = field(default_factory=FaultLog)
-    meters: Meters = field(default_factory=Meters)
+    faults: FaultLog = field(default_factory=FaultLog)  # of the scheduler itself, met by requests
+    meters: Meters = field(default_factory=Meters)  # what is counted of its work
+    # what is learnt of starts and ends; it is told of all that becomes of jobs
     foresight: Foresight = field(init=False)
-    shown: dict[int, Shown] = field(default_factory=dict)
+    shown: dict[int, Shown] = field(default_factory=dict)  # what was last foreseen of each
+    # the store's version as agents are told of it: with the last change, not with what only says that this scheduler
+    # leads
     version_told: int = 0
+    # nodes that are lost once the turn under way is durable: their jobs may start elsewhere then, so until then their
+    # agents are not told to go on
     losing: frozenset[str] = frozenset()
+    # parts of batches that the core raised on, by the id of their first job: they are dropped
     refused: dict[JobId, RefusedError] = field(default_factory=dict)
     _entered: dict[JobId, asyncio.Future[None]] = field(default_factory=dict)
     _slice: BatchSlice | None = None
@@ -324,11 +286,7 @@ class LiveDriver:
 
     @property
     def core(self) -> Core:
-        """The core, for reading.
-
-        Raises:
-            RefusedError: 503 while the store cannot be read.
-        """
+        """The core, for reading. Raises RefusedError: 503 while the store cannot be read."""
         if self._core is None:
             raise RefusedError.because(503, "the store cannot be read; see the scheduler's log")
         return self._core

@@ -89,11 +89,7 @@ class Lead:
         return self._clock()
 
     def lives(self) -> None:
-        """The loop has come round.
-
-        Raises:
-            SupersededError: A renewal has found that another scheduler leads.
-        """
+        """The loop has come round. Raises SupersededError: a renewal has found that another scheduler leads."""
         self._alive_s = self._clock()
         if self._superseded is not None:
             raise self._superseded

@@ -66,35 +66,21 @@ FINISHED_FIELDS = (
 
 @dataclass(frozen=True, slots=True)
 class LedgerEntry:
-    """What a turn writes, and what the board takes over once it is durable.
+    """What a turn writes, and what the board takes over once it is durable."""
 
-    Attributes:
-        transaction: To be committed.
-        jobs: New values of jobs.
-        model_names: Built-in models of new jobs.
-        attempts: What is known of the attempts of the jobs of this turn.
-        nodes: New values of nodes.
-        removed_nodes: Nodes that are forgotten.
-        counters: New values of the counters.
-        tokens: Tokens that are new, None for revoked ones.
-        lengths: What ended jobs tell of the lengths of their kinds; None of those that are to be forgotten for them.
-        forgotten: Families whose lengths were forgotten before.
-        slices: Parts of batches that are to enter the queue.
-        entered: Those that have.
-    """
-
-    transaction: Transaction
-    jobs: tuple[Job, ...]
-    model_names: Mapping[JobId, str]
-    attempts: Mapping[JobId, tuple[AttemptRecord, ...]]
-    nodes: tuple[NodeRecord, ...]
-    removed_nodes: frozenset[str]
-    counters: Counters
-    tokens: Mapping[str, TokenRecord | None]
+    transaction: Transaction  # to be committed
+    jobs: tuple[Job, ...]  # new values of jobs
+    model_names: Mapping[JobId, str]  # built-in models of new jobs
+    attempts: Mapping[JobId, tuple[AttemptRecord, ...]]  # what is known of the attempts of the jobs of this turn
+    nodes: tuple[NodeRecord, ...]  # new values of nodes
+    removed_nodes: frozenset[str]  # nodes that are forgotten
+    counters: Counters  # new values of the counters
+    tokens: Mapping[str, TokenRecord | None]  # tokens that are new, None for revoked ones
+    # what ended jobs tell of the lengths of their kinds; None of those that are to be forgotten for them
     lengths: Mapping[str, int | None]
-    forgotten: tuple[str, ...] = ()
-    slices: tuple[BatchSlice, ...] = ()
-    entered: tuple[BatchSlice, ...] = ()
+    forgotten: tuple[str, ...] = ()  # families whose lengths were forgotten before
+    slices: tuple[BatchSlice, ...] = ()  # parts of batches that are to enter the queue
+    entered: tuple[BatchSlice, ...] = ()  # those that have
 
     def apply(self, read_model: ReadModel) -> None:
         """Show what is durable now."""

@@ -68,11 +68,7 @@ def read_quotas(path: Path) -> Quotas:
 
 
 def read_pools(path: Path) -> PoolRules:
-    """Read its tables `pool.NAME`.
-
-    Raises:
-        LimitsError: It cannot be read, or says what cannot be.
-    """
+    """Read its tables `pool.NAME`. Raises LimitsError: it cannot be read, or says what cannot be."""
     body = _read(path)
     groups = {
         name: frozenset(table[MEMBERS]) if isinstance(table, dict) and MEMBERS in table else None

@@ -18,15 +18,10 @@ from colane.server.store.unreadable import read_one
 
 
 class MetMeanwhile(NamedTuple):
-    """Jobs that are waited for and are live no more.
+    """Jobs that are waited for and are live no more."""
 
-    Attributes:
-        ended: Those that have ended.
-        lost: Ids of those whose records are gone.
-    """
-
-    ended: tuple[Job, ...]
-    lost: frozenset[int]
+    ended: tuple[Job, ...]  # those that have ended
+    lost: frozenset[int]  # ids of those whose records are gone
 
 
 def met_meanwhile(turn: Turn, part: BatchSlice) -> MetMeanwhile:

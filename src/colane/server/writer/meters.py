@@ -33,21 +33,13 @@ class Histogram:
 
 @dataclass(slots=True)
 class Meters:
-    """The counters.
+    """The counters."""
 
-    Attributes:
-        decisions: What a turn's decisions took.
-        commits: What commits took.
-        ended: Jobs that have ended, by state.
-        submitted: Jobs that were taken in.
-        started: Attempts that were given a place.
-    """
-
-    decisions: Histogram = field(default_factory=Histogram)
-    commits: Histogram = field(default_factory=Histogram)
-    ended: Counter[str] = field(default_factory=Counter)
-    submitted: int = 0
-    started: int = 0
+    decisions: Histogram = field(default_factory=Histogram)  # what a turn's decisions took
+    commits: Histogram = field(default_factory=Histogram)  # what commits took
+    ended: Counter[str] = field(default_factory=Counter)  # jobs that have ended, by state
+    submitted: int = 0  # jobs that were taken in
+    started: int = 0  # attempts that were given a place
 
     def count(self, jobs: Iterable[Job], before: Mapping[JobId, Job]) -> None:
         """Count what a turn has brought: new values of jobs, and what was known of them before."""
