@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -34,6 +35,23 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A disk of a megabyte."""
     with disk_of_a_megabyte(tmp_path / "disk") as place:
         yield place
+
+
+@contextmanager
+def disk_with_a_reserve(place: Path) -> Iterator[Path]:
+    """Mount one of eight megabytes at a place that is not there yet, half of it root's, where any user may write."""
+    image = place.with_name(f"{place.name}.image")
+    image.write_bytes(bytes(8 * 2**20))
+    place.mkdir()
+    make = ["mkfs.ext4", "-q", "-m", "50", str(image)]
+    for command in (make, ["mount", "-o", "loop", str(image), str(place)]):
+        if shutil.which(command[0]) is None or subprocess.run(command, check=False, capture_output=True).returncode:
+            pytest.skip("mounting an image needs root, mkfs.ext4 and a loop device")
+    try:
+        place.chmod(0o777)
+        yield place
+    finally:
+        subprocess.run(["umount", "--lazy", str(place)], check=True)
 
 
 def fill(path: Path) -> None:

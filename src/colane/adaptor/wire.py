@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 import os
+import stat
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -132,6 +133,20 @@ def rank_path(path: str | Path, rank: int) -> Path:
     return Path(f"{os.fspath(path)}.{rank}" if rank else path)
 
 
+def open_own(path: str | Path, access: int, is_kind: Callable[[int], bool] = stat.S_ISREG) -> int:
+    """Open a file of a job's own folder, where its user may have put anything, and never wait for it.
+
+    Raises:
+        OSError: It is not there, or a link, of another kind, another user's than the folder is, or has a second name.
+    """
+    fd = os.open(path, access | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    found, folder = os.fstat(fd), Path(path).parent.stat()
+    if is_kind(found.st_mode) and found.st_nlink == 1 and found.st_uid == folder.st_uid:
+        return fd
+    os.close(fd)
+    raise OSError(f"{os.fspath(path)} is not what its job makes there")
+
+
 def read(path: str | Path, after_step: int = 0) -> Steps | None:
     """Read what the job has reported; None while no process has attached.
 
@@ -144,9 +159,9 @@ def read(path: str | Path, after_step: int = 0) -> Steps | None:
         WireError: the file is missing or holds what no writer would write.
     """
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+        fd = open_own(path, os.O_RDONLY)
     except OSError as error:
-        raise WireError(f"{os.fspath(path)}: {error.strerror}") from error
+        raise WireError(f"{os.fspath(path)}: {error.strerror or error}") from error
     try:
         _check_version(os.pread(fd, _HEAD_BYTES, 0), os.fspath(path))
         return _read(fd, after_step)

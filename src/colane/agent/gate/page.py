@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import math
 import os
-import stat
 import struct
 import time
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from colane.adaptor import turns
+from colane.adaptor import turns, wire
 from colane.adaptor.writer import (
     ANSWERS_WORD,
     CONTROL_OFFSET,
@@ -68,11 +67,7 @@ class ControlPage:
         Raises:
             OSError: There is no such file, or it is a link or no file at all: the job could make us write elsewhere.
         """
-        self._fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
-        found = os.fstat(self._fd)
-        if not stat.S_ISREG(found.st_mode) or found.st_nlink != 1:
-            os.close(self._fd)
-            raise OSError(f"{path} is no steps file")
+        self._fd = wire.open_own(path, os.O_RDWR)
         self._written: dict[int, int] = {}
 
     def counters(self) -> PageCounters:

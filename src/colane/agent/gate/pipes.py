@@ -15,6 +15,7 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
+from colane.adaptor import wire
 from colane.adaptor.stacks import PREFIX
 from colane.adaptor.stillness import QUESTION
 from colane.agent.files.jobdir import NAMES_MAX, RANKS_MAX
@@ -43,11 +44,11 @@ def pipes_in(directory: Path) -> list[Pipe]:
 def put(path: Path, question: bytes) -> bool | None:
     """Ask one process; whether there is one to ask, None where it may be between two questions."""
     try:
-        fd = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+        fd = wire.open_own(path, os.O_WRONLY, stat.S_ISFIFO)
     except OSError as error:
         return None if error.errno == errno.ENXIO else False
     try:
-        return stat.S_ISFIFO(os.fstat(fd).st_mode) and os.write(fd, question) == len(question)
+        return os.write(fd, question) == len(question)
     except OSError:
         return False
     finally:

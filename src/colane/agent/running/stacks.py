@@ -7,12 +7,12 @@ is waited for beyond a few seconds, and only so many printable characters of an 
 from __future__ import annotations
 
 import os
-import stat
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
+from colane.adaptor import wire
 from colane.adaptor.stacks import ANSWER, ASKED_BYTES, RANK_NAMES
 from colane.agent.files.jobdir import OWN, JobDir
 from colane.agent.gate.pipes import Pipe, pipes_in, put
@@ -79,11 +79,11 @@ def _read(pipe: Pipe, word: bytes) -> RawStacksObject | None:
 
 def _content(path: Path) -> bytes:
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+        fd = wire.open_own(path, os.O_RDONLY)
     except OSError:
         return b""
     try:
-        return os.read(fd, STACKS_BYTES_MAX) if stat.S_ISREG(os.fstat(fd).st_mode) else b""
+        return os.read(fd, STACKS_BYTES_MAX)
     except OSError:
         return b""
     finally:

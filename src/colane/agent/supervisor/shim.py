@@ -190,7 +190,7 @@ class Supervisor:
         self._problem = self._wait_for_start(trouble).decode(errors="replace")
         copy_fd = taken_over(copy)
         if copy_fd >= 0:
-            self._copy = OutputCopy(copy_fd, self._command.output, self._say)
+            self._copy = OutputCopy(copy_fd, self._command.output, self._command.run_as)
         if not self._problem:
             self._publish_start()
         return not self._problem
@@ -233,9 +233,10 @@ class Supervisor:
         while self._pump():
             pass
         self._hear_of_others()
-        self._log.close()
         if self._copy is not None:
             self._copy.close()
+            self._say(self._copy.problem())
+        self._log.close()
 
     def _look_around(self) -> None:
         """Wait for the next thing to happen, or to be looked at, and see to it."""
@@ -459,7 +460,10 @@ class Supervisor:
 
     def _keep_pace(self) -> None:
         """Read no output while its file does not take what was read: the job waits for it, as for any file."""
-        if self._copy is not None and self._output_fd >= 0:
+        if self._copy is None:
+            return
+        self._say(self._copy.problem())
+        if self._output_fd >= 0:
             self._poll.modify(self._output_fd, 0 if self._copy.is_behind else select.POLLIN)
 
     def _timeout_ms(self) -> float | None:

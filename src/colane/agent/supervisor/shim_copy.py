@@ -2,8 +2,8 @@
 
 The file is opened by the job's own process, as the job's user and in its directory, and handed to the shim: who may not
 write it learns so at the start, and no user has the agent's rights over files. It is written by a thread, for a file
-system that hangs must not keep the shim from ending its job in time. What cannot be written is lost here, and said in
-the log, which has it.
+system that hangs must not keep the shim from ending its job in time, and with the rights of the job's user: quotas and
+blocks that are reserved for root hold. What cannot be written is lost here, and said in the log, which has it.
 
 Standard library alone, and of that only what starts fast: see `shim`.
 """
@@ -16,8 +16,9 @@ import _thread
 import os
 import socket
 import stat
-from collections.abc import Callable
 from queue import SimpleQueue
+
+from colane.agent.supervisor.shim_system import write_files_as
 
 WAITING_BYTES_MAX = 2**20
 """A job that writes faster than its file takes it waits from here on, as for any file."""
@@ -65,13 +66,14 @@ class OutputCopy:
     Args:
         fd: The file, from now on its own.
         path: Its name, for what is said of it.
-        say: Tells the job's owner something, called from that thread.
+        run_as: User and groups of the job; none where they are ours.
     """
 
-    def __init__(self, fd: int, path: str, say: Callable[[str], None]) -> None:
+    def __init__(self, fd: int, path: str, run_as: tuple[int, ...]) -> None:
         self._fd = fd
         self._path = path
-        self._say = say
+        self._run_as = run_as
+        self._problem = ""
         self._queue: SimpleQueue[bytes] = SimpleQueue()
         self._waiting = self._written = 0
         self._is_told = False
@@ -89,12 +91,19 @@ class OutputCopy:
         self._waiting += len(data)
         self._queue.put(data)
 
+    def problem(self) -> str:
+        """What the job's owner is to be told, once."""
+        said, self._problem = self._problem, ""
+        return said
+
     def close(self) -> None:
         """Wait until all is written, or for a while."""
         self._queue.put(b"")
         self._done.acquire(timeout=CLOSE_MAX_S)
 
     def _run(self) -> None:
+        if self._run_as:
+            write_files_as(*self._run_as[:2])
         while data := self._queue.get():
             self._put(data)
             self._written += len(data)
@@ -108,5 +117,5 @@ class OutputCopy:
                 view = view[os.write(self._fd, view) :]
         except OSError as error:
             if not self._is_told:
-                self._say(f"{self._path} lacks some of what follows: {error.strerror}")
+                self._problem = f"{self._path} lacks some of what follows: {error.strerror}"
             self._is_told = True
