@@ -14,7 +14,7 @@ import typer
 from typer.main import get_command
 
 from colane.cli import app
-from colane.cli.words.complaints import complaint
+from colane.cli.command import complaint
 from colane.integrations.slurm.options import KNOWN
 from tests.cli.test_misuse import leaves
 

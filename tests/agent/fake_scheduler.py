@@ -228,7 +228,7 @@ class FakeScheduler:
 
 
 def _in_full(report: Object, node: Object) -> Object:
-    """A report with what its agent may leave out of it (`client.report_deltas`)."""
+    """A report with what its agent may leave out of it (`client.agent_link`)."""
 
     def whole(kind: type, said: Object | None) -> Object | None:
         return None if said is None else as_object(kind(**said))

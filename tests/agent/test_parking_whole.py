@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from colane.model.idle import IdleRule
+from colane.model.choices import IdleRule
 from tests.agent.agents import running
 from tests.agent.test_host_memory_whole import Link, until
 from tests.server.harness import world

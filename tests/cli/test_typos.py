@@ -10,9 +10,8 @@ import typer
 from typer.main import get_command
 
 from colane.cli import app
-from colane.cli.command import misread
+from colane.cli.command import complaint, misread
 from colane.cli.errors import MISUSE
-from colane.cli.words.complaints import complaint
 from colane.cli.words.other_words import ELSEWHERE, OPTIONS, meant_by
 from tests.cli.conftest import Colane
 from tests.cli.test_misuse import leaves, lines

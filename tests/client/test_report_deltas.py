@@ -6,7 +6,7 @@ from typing import Any, cast
 from colane.api.nodes import NodeObject
 from colane.api.of_record import as_object
 from colane.api.wire_nodes import ReportBody
-from colane.client.report_deltas import ToldDevices
+from colane.client.agent_link import ToldDevices
 from colane.model.device_use import DeviceUsage, JobUsage
 from colane.model.progress import Progress
 from tests.server.harness import gpu, launched, node, report

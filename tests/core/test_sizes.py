@@ -12,13 +12,13 @@ from colane.core import ClusterState, Core
 from colane.core.cluster.draft import Draft
 from colane.core.cluster.view import ClusterView
 from colane.core.events import NodeRegistered, Submitted
+from colane.model.field_values import GPUS_MAX, check_sizes, describe_sizes, parse_sizes
 from colane.model.inventory import Inventory
 from colane.model.job import JobId, JobSpec, JobState
 from colane.model.placement import Turns
 from colane.model.plan import Plan
 from colane.model.reason import Reason, Why
 from colane.model.resources import host_needs
-from colane.model.sizes import GPUS_MAX, check_sizes, describe_sizes, parse_sizes
 from colane.perf.beliefs import Beliefs
 
 from .audit import audit

@@ -10,7 +10,7 @@ import pynvml
 import pytest
 
 from colane.devices import NvmlDevices, discover
-from colane.devices.declared import DeclaredDevices
+from colane.devices.discover import DeclaredDevices
 from colane.devices.nvml import Nvml
 from colane.devices.topology import read_socket
 from colane.devices.types import HostFacts

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from colane.cli.service.agent_settings import told_by_scheduler
+from colane.cli.service.agent import told_by_scheduler
 from colane.engines import Engine
 from colane.engines.local import LocalConfig, LocalEngine
 from colane.settings.setting import Given, SettingError

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from colane.integrations.slurm import steps
-from colane.integrations.slurm.errors import SlurmError
+from colane.integrations.slurm.contact import SlurmError
 from colane.integrations.slurm.options import parse
 from colane.integrations.slurm.request import build
 from colane.integrations.slurm.steps import TaskShare, shared_out, tasks_per_node

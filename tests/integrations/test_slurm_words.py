@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 
 from colane.integrations.slurm import quantities
-from colane.integrations.slurm.errors import SlurmError
+from colane.integrations.slurm.contact import SlurmError
 from colane.integrations.slurm.install import install, is_shim
 from colane.integrations.slurm.main import VERBS
 from colane.integrations.slurm.options import OF_SBATCH, parse
 from colane.integrations.slurm.request import OPTIONS_OF, build, typed_of
 from colane.integrations.slurm.rows import SlurmRow, duration, long_duration, names, rows_of
 from colane.integrations.slurm.sacct import COLUMNS
+from colane.integrations.slurm.sbatch import read_script
 from colane.integrations.slurm.scontrol import hosts
-from colane.integrations.slurm.scripts import read_script
 from colane.integrations.slurm.srun import placed
 from colane.model.arrays import joined, parse_indexes
 from colane.model.job import Job

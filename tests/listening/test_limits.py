@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from colane.listening import protocol, turnstile
-from colane.server.http import shares
+from colane.server.http import door as shares
 from tests.agent.waiting import until
 from tests.listening.listeners import JSON, Listeners, cluster, status_on
 from tests.server.harness import SLEEP, node

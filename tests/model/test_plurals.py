@@ -35,7 +35,7 @@ SEVERAL = {
     "core/reducers/suspicions.py: users": "of several users in a row",
     "model/sentences.py: jobs": "a set that is measured together has several",
     "model/sentences.py: nodes": "a gang that is brought together was on several",
-    "model/sizes.py: GPUs": "one is split evenly",
+    "model/field_values.py: GPUs": "one is split evenly",
     "lab/report/mixed.py: cores": "a device there is made of several",
     "lab/report/elastic_plots.py: devices": "said of several alone",
     "lab/report/timeline.py: devices": "the busiest of many",

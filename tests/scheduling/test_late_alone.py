@@ -13,7 +13,7 @@ from colane.model.reason import Why
 from colane.model.sentences import sentence_of
 from colane.perf.beliefs import Beliefs
 from colane.scheduling.registry import create
-from colane.server.submitting.objective import objective_problem
+from colane.server.submitting.deadlines import objective_problem
 from tests.core.audit import audit
 from tests.core.worlds import GIB, make_node
 

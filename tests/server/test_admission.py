@@ -12,8 +12,8 @@ from pydantic import ValidationError
 from colane.api.job_request import JobRequest
 from colane.model.hardware import Gpu, Node
 from colane.model.problem import Problem
-from colane.server.board.admitted import Admitted
 from colane.server.board.hardware import Hardware
+from colane.server.board.submission import Admitted
 from colane.server.ground.problems import RefusedError, from_pydantic
 from colane.server.submitting.admission import admit, admit_all
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from colane.server.http.api_page import api_page
+from colane.server.http.app import api_page
 
 FIELDS: dict[str, Any] = {
     "items": {"type": "array", "items": {"$ref": "#/components/schemas/Node"}},

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from colane.client.in_force import in_force
-from colane.model.see import See
+from colane.client.told import in_force
+from colane.model.choices import See
 from tests.server.harness import SLEEP, World, finished, launched, node, report, world
 from tests.server.test_users import guest
 

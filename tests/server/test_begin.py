@@ -15,7 +15,7 @@ from colane.model.reason import Why
 from colane.model.sentences import sentence_of
 from colane.perf.beliefs import Beliefs
 from colane.scheduling.registry import create
-from colane.server.submitting.begin import begin_time_s
+from colane.server.submitting.asked_conditions import begin_time_s
 from tests.core.worlds import make_node
 from tests.server.harness import SLEEP, node, world
 

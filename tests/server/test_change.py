@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from colane.client.in_force import in_force
+from colane.client.told import in_force
 from tests.server.harness import World, finished, launched, node, report, world
 
 

@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from colane.client.in_force import in_force
+from colane.client.told import in_force
 from tests.server.harness import SLEEP, World, finished, launched, node, report, world
 from tests.server.test_users import guest
 

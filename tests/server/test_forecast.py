@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from colane.model.see import See
+from colane.model.choices import See
 from colane.model.words import about
 from tests.server.harness import World, launched, node, report, world
 from tests.server.test_plan import everything, plan_of

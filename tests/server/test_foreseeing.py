@@ -12,7 +12,7 @@ from colane.foresee.foreseer import StartQuote
 from colane.foresee.judged import Foretold
 from colane.foresee.said import QuoteBounds
 from colane.foresee.scene import PoolScene, PresentJob
-from colane.model.see import See
+from colane.model.choices import See
 from colane.server.service import Service
 from tests.server.harness import World, finished, launched, report, world
 from tests.server.test_forecast import one_runs_and_one_waits

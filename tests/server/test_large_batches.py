@@ -15,7 +15,6 @@ from colane.api.job_request import JobRequest
 from colane.core.core import Core
 from colane.core.events import Event, Outcome, Submitted
 from colane.model.limits import Limits, Quotas
-from colane.server.board.admitted import Admitted
 from colane.server.board.hardware import Hardware
 from colane.server.board.read_model import ReadModel
 from colane.server.board.slices import (
@@ -28,6 +27,7 @@ from colane.server.board.slices import (
     read_slice,
     sliced,
 )
+from colane.server.board.submission import Admitted
 from colane.server.board.turn import Turn
 from colane.server.ground.access import Caller, Role
 from colane.server.ground.problems import PROBLEMS_MAX, RefusedError

@@ -9,9 +9,8 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as open_families_untyped
 from prometheus_client.parser import text_string_to_metric_families as plain_families
 
+from colane.model.choices import MetricNames, See
 from colane.model.job import JobId
-from colane.model.metric_names import MetricNames
-from colane.model.see import See
 from colane.server.metrics.text import LABEL_MAX, RATIOS_MAX, MetricKind, MetricText, RatioTexts, label_value
 from colane.server.writer.meters import Histogram
 from tests.server.harness import World, finished, gpu, launched, node, report, world

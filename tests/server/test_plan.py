@@ -18,8 +18,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from colane.core.core import Core
+from colane.model.choices import See
 from colane.model.limits import GroupQuota, Limits, Quotas
-from colane.model.see import See
 from colane.server.planning.copies import CopyError, ask
 from colane.server.store.memory import MemoryStore
 from tests.examples import examples

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from colane.server.store.memory import MemoryStore
-from colane.server.store.retention import REMOVED_AT_ONCE, outdated
 from colane.server.store.store import FINISHED_JOBS, Put, Transaction, job_key
+from colane.server.tending.cleaning import REMOVED_AT_ONCE, outdated
 from colane.settings.readers import Retention, parse_retention
 
 from .harness import finished, launched, node, report, world

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from colane.model.choices import See
 from colane.model.device_use import DeviceUsage, JobUsage
-from colane.model.see import See
 from colane.server.samples.codec import DEVICE, JOB, Join, Kind, SampleField, joined, mask_of, words_of
 from colane.server.samples.file import ASIDE
 from colane.server.samples.keeper import POINTS_MAX, SampleKeeper, together, window

@@ -6,15 +6,14 @@ from typing import Any
 
 import pytest
 
-from colane.model.idle import IdleRule
+from colane.model.choices import IdleRule, See
 from colane.model.job import JobId
-from colane.model.see import See
 from colane.server.board.clock import Clocks
 from colane.server.ground.access import Caller, Role
-from colane.server.samples.counts import broken, counted
 from colane.server.samples.idle import GAP_MAX_S, IdleWatch, JobSeen
 from colane.server.samples.keeper import ClusterCounts
 from colane.server.samples.marks import BROKEN, KEPT, DeviceMarks
+from colane.server.tending.counting import broken, counted
 from colane.server.views import look, sampled
 from colane.server.views.used import stem, used_of_asked
 from tests.server.harness import SteadyClock, World, finished, gpu, launched, node, report, world

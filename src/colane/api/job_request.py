@@ -23,10 +23,11 @@ from colane.model.field_values import (
     TextMap,
     Values,
     Whole,
+    check_sizes,
+    parse_sizes,
 )
 from colane.model.job_fields import JOB_FIELDS, JobField
 from colane.model.problem import Problem
-from colane.model.sizes import check_sizes, parse_sizes
 
 
 def _sizes(value: object) -> tuple[int, ...]:

@@ -8,9 +8,8 @@ from typing_extensions import TypedDict
 
 from colane.api.of_record import Sent
 from colane.model.bounds import WORD_MAX, Bounds, Count, Name, Ratio, ShortWord, Size, several, text, within
-from colane.model.field_values import NO_CONTROLS
+from colane.model.field_values import CORES_MAX, GPUS_MAX, NO_CONTROLS
 from colane.model.hardware import Gpu, Topology
-from colane.model.sizes import CORES_MAX, GPUS_MAX
 from colane.model.versions import LINKS
 from colane.model.words import count
 

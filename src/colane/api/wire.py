@@ -10,8 +10,8 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
 
 from colane.model.bounds import LongText, Name, Positive, Ratio, Seconds, StepTime
+from colane.model.field_values import GPUS_MAX
 from colane.model.quantities import parse_duration_s
-from colane.model.sizes import GPUS_MAX
 
 NodeName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
 """Node names stand in URLs, file names and `node/index`."""

@@ -21,9 +21,8 @@ from colane.model.bounds import (
     Size,
     word,
 )
-from colane.model.field_values import NO_CONTROLS
+from colane.model.field_values import GPUS_MAX, NO_CONTROLS
 from colane.model.hardware import TO_HOST_BYTES_PER_S
-from colane.model.sizes import GPUS_MAX
 from colane.model.versions import ADDRESS_SCHEMES, ENDS, PHASES
 
 JOBS_PER_REPORT_MAX: Final = 10_000

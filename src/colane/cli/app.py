@@ -12,9 +12,8 @@ from typing import Annotated, Any, Final
 import typer
 from typer.main import get_command
 
-from colane.cli.command import StrictCommand
+from colane.cli.command import StrictCommand, complaint
 from colane.cli.errors import FAILURE, INTERRUPTED, from_scheduler, one_line
-from colane.cli.words.complaints import complaint
 from colane.cli.words.help_words import PlainGroup
 from colane.client.errors import SchedulerError
 from colane.engines import EngineError

@@ -21,8 +21,55 @@ from colane.client.client import address_of
 from colane.client.errors import Refused, SchedulerError, SchedulerUnreachable, refused
 from colane.client.keep_alive import Answered, KeepAliveTransport, Origin, origin_of
 from colane.client.locate import urls_of
-from colane.client.report_deltas import ToldDevices
 from colane.client.tls import trusted
+
+# -- What a report may leave out, so that both sides have less to do: what is said once, and what is not known.
+
+SAMPLED: Final = ("progress", "use")
+
+
+class ToldDevices:
+    """What the scheduler knows of a node's devices.
+
+    One that was started anew may go on from a store that lacks it: it is told once more.
+    """
+
+    def __init__(self) -> None:
+        self._gpus: object = None
+        self._epoch: object = None
+
+    def sparing(self, report: ReportObject) -> dict[str, Any]:
+        """Return a report without what the scheduler knows, or would take for the same where it is absent."""
+        lean: dict[str, Any] = {**report, "jobs": [_known(job) for job in report["jobs"]]}
+        if "devices" in report:
+            lean["devices"] = [_said(use) for use in report["devices"]]
+        if self._epoch is not None and report.get("gpus") == self._gpus:
+            lean.pop("gpus", None)
+        return lean
+
+    def registered(self, node: RegistrationObject, answer: NodeObject) -> None:
+        """The scheduler has taken in a registration."""
+        self._gpus, self._epoch = node["gpus"], answer.get("epoch")
+
+    def reported(self, report: ReportObject, answer: NodeObject) -> None:
+        """The scheduler has taken in a report; by another start than the last, all is told once more."""
+        if self._epoch is not None and answer.get("epoch") != self._epoch:
+            self.forget()
+        else:
+            self._gpus, self._epoch = report.get("gpus"), answer.get("epoch")
+
+    def forget(self) -> None:
+        """Tell all with the next report."""
+        self._gpus = self._epoch = None
+
+
+def _known(job: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: _said(value) if name in SAMPLED and value is not None else value for name, value in job.items()}
+
+
+def _said(sample: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in sample.items() if value is not None and value != ""}
+
 
 TIMEOUT_S: Final = 10.0
 """A busy scheduler commits within milliseconds; after this it is as good as gone, and the agent asks again."""

@@ -17,6 +17,7 @@ from colane.core.cluster.to_host import bytes_to_move, parking_refusal
 from colane.core.events import Flaw
 from colane.core.planners.drain import lets_go
 from colane.core.planners.returning import returned
+from colane.model.field_values import describe_sizes
 from colane.model.hardware import GpuId
 from colane.model.job import Job, JobId, JobKind, JobState
 from colane.model.phases import MOVABLE, STEPPING, Throttle
@@ -24,7 +25,6 @@ from colane.model.placement import Placement, Slot
 from colane.model.plan import Action, Move, Park, Plan, Resize, SetCores, SetThrottle, Start, Stop
 from colane.model.progress import late_answers
 from colane.model.resources import Resources, host_needs
-from colane.model.sizes import describe_sizes
 from colane.model.words import count
 
 Flaws = tuple[Flaw, ...]

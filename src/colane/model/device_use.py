@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated, Final
 
 from colane.model.bounds import WORD_MAX, Count, MeasuredRatio, ShortWord, Size, several, within
-from colane.model.sizes import GPUS_MAX
+from colane.model.field_values import GPUS_MAX
 
 THROTTLES: Final = ("power-cap", "hw-slowdown", "sync-boost", "thermal", "hw-thermal", "power-brake")
 """Why the clocks of a GPU are below what they could be: NVML's clock event reasons that slow work, in their order."""

@@ -16,6 +16,7 @@ from colane.model.checkpoint import LEAD_MAX_S, parse_contract
 from colane.model.field_values import (
     BYTES,
     BYTES_PER_S,
+    CORES_MAX,
     EXACT_MAX,
     NO_CONTROLS,
     SECONDS,
@@ -34,7 +35,6 @@ from colane.model.field_values import (
 )
 from colane.model.hardware import DEFAULT_POOL
 from colane.model.job_spec import BatchOf, CommPattern, CoreHint, IfNever, JobKind, Qos, Ranks, parse_category
-from colane.model.sizes import CORES_MAX
 
 
 class HelpPanel(StrEnum):

@@ -10,10 +10,8 @@ from typing import Self
 from colane.client.tls import TlsFiles, tls_files
 from colane.core.config import CoreConfig
 from colane.cpu.contention import ContentionConfig
-from colane.model.idle import IdleRule
+from colane.model.choices import IdleRule, MetricNames, See
 from colane.model.limits import QUEUED_DEFAULT, Limits, Quotas
-from colane.model.metric_names import MetricNames
-from colane.model.see import See
 from colane.policyfiles.guard import BUDGET_S, budget_s
 from colane.server.ground.job_tokens import new_key
 from colane.server.ground.pools import PoolRules

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlsplit
 
-from colane.model.metric_names import MetricNames
+from colane.model.choices import MetricNames
 from colane.model.quantities import parse_bandwidth_bytes_per_s, parse_duration_s
 from colane.settings.setting import Raw
 

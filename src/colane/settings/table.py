@@ -12,11 +12,10 @@ from typing import Final
 
 from colane.cpu.config import TuningConfig
 from colane.cpu.tuner import TunerName
+from colane.model.choices import IdleRule, See
 from colane.model.hardware import DEFAULT_POOL
-from colane.model.idle import IdleRule
 from colane.model.job_spec import ShareBetween
 from colane.model.placement import TurnRule
-from colane.model.see import See
 from colane.settings import readers
 from colane.settings.setting import Section, Setting, Values, number, one_of, path, switch, text
 from colane.settings.store_address import StoreAddress, store_address

@@ -15,10 +15,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from colane.agent.gate.handoff import Handoffs
+from colane.agent.gate.handoff import Handoffs, Successor, choose, comes_before
 from colane.agent.gate.member import GateMember, is_probed, note, remaining_s, state, tenant, times
 from colane.agent.gate.memory import kept_back
-from colane.agent.gate.successor import Successor, choose, comes_before
 from colane.agent.gate.values import GateJob, GatePhase, GateTimeouts, Lane, Orders, Seen, TurnTimes
 from colane.lanes.turns import SHARED, Contender, LaneRequest, TurnClock, grant, quantum_s, yields_to
 from colane.model.placement import Turns

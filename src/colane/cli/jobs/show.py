@@ -18,13 +18,11 @@ from colane.cli.jobs import objects as jobs
 from colane.cli.jobs.eff import summary, told
 from colane.cli.output import ScreenColumn
 from colane.client.errors import Refused
-from colane.client.in_force import in_force
-from colane.client.told import facts_of
-from colane.model.field_values import BYTES_PER_S, SECONDS, Amount, Values
+from colane.client.told import facts_of, in_force
+from colane.model.field_values import BYTES_PER_S, SECONDS, Amount, Values, describe_sizes
 from colane.model.job_fields import JOB_FIELDS, Shelf
 from colane.model.secrets import HIDDEN
 from colane.model.sentences import fill
-from colane.model.sizes import describe_sizes
 from colane.model.time_spent import TimeSpent
 from colane.model.words import count, percent, plural
 

@@ -23,7 +23,7 @@ def shims(
 
     Nothing uses them until that directory stands in PATH.
     """
-    from colane.integrations.slurm.errors import SlurmError  # noqa: PLC0415 - what other commands have no use for
+    from colane.integrations.slurm.contact import SlurmError  # noqa: PLC0415 - what other commands have no use for
     from colane.integrations.slurm.install import install  # noqa: PLC0415
 
     try:

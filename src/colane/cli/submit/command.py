@@ -20,19 +20,72 @@ from colane.cli.errors import MisuseError
 from colane.cli.jobs import objects as jobs
 from colane.cli.jobs import terminal
 from colane.cli.submit import handing_in as submitting
-from colane.cli.submit import job_options, planning, scripts
+from colane.cli.submit import job_options, scripts
+from colane.cli.submit.handing_in import place
 from colane.cli.submit.jobfile import SUFFIXES, JobFile, merged, read_job_file
 from colane.cli.submit.scripts import directives, runnable
 from colane.client import shell
 from colane.client.client import Client
+from colane.client.errors import Refused
 from colane.client.hosts import LOOPBACK_NAMES, host_name
-from colane.client.past_begin import past_begin
+from colane.client.told import past_begin
 from colane.model.field_values import BYTES_PER_S, Amount
 from colane.model.job_fields import JOB_FIELDS
 from colane.model.job_spec import Category, parse_category
+from colane.model.words import percent
 
 if TYPE_CHECKING:
     from colane.api.jobs import JobRequestObject
+    from colane.api.plans import MakesWayObject, PlanAnswer
+
+
+# -- What `colane submit --plan` says.
+
+DEEDS = {
+    "stop": "would be stopped and queued again",
+    "park": "would wait parked, its process alive",
+    "move": "would move",
+    "resize": "would go on with another number of GPUs",
+    "set-cores": "would have other cores",
+    "set-throttle": "would be held back",
+}
+
+
+def ask(file: JobFile, wanted: list[JobRequestObject]) -> PlanAnswer:
+    """Ask what would become of jobs; a refusal names the option, or the line of the file."""
+    is_one = len(wanted) == 1 and not file.is_batch
+    try:
+        with jobs.client() as scheduler:
+            return scheduler.plan(wanted)
+    except Refused as refused:
+        if refused.status >= 500:
+            raise
+        said = [
+            place(file, field.removeprefix("jobs[0].") if is_one else field, message)
+            for field, message in refused.problems
+        ]
+        raise MisuseError("; ".join(said)) from refused
+
+
+def tell(plan: PlanAnswer, *, as_json: bool) -> None:
+    """Say what would become of them, and the index."""
+    if as_json:
+        output.print_json(plan)
+        return
+    for job in plan["jobs"]:
+        output.say(f"job {job['id']} ({job['name']}) {job['sentence']}")
+    for other in plan["makes_way"]:
+        output.say(_makes_way(other))
+    output.say("nothing was submitted; to submit while this holds: --if-plan INDEX in place of --plan")
+    output.say(f"plan {plan['index']}")
+
+
+def _makes_way(other: MakesWayObject) -> str:
+    name = "another user's job" if other["job"] is None else f"job {other['job']}"
+    deed = DEEDS.get(other["action"], f"would be changed ({other['action']})")
+    now, then = other["ratio_now"], other["ratio_then"]
+    speeds = "" if now is None or then is None else f", at {percent(then)} of its speed alone (now {percent(now)})"
+    return f"{name} {deed}{speeds}"
 
 
 def shell_environment() -> dict[str, str]:
@@ -107,7 +160,7 @@ def submit(
     if plan:
         if wait or if_plan is not None:
             raise MisuseError(f"--plan submits nothing: leave out {'--wait' if wait else '--if-plan'}")
-        planning.tell(planning.ask(file, requests_of(file, options)), as_json=as_json)
+        tell(ask(file, requests_of(file, options)), as_json=as_json)
     else:
         hand_in(file, options, wait=wait, as_json=as_json, if_plan=if_plan)
 

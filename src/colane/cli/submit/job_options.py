@@ -25,9 +25,9 @@ from colane.model.field_values import (
     TextMap,
     Values,
     Whole,
+    parse_sizes,
 )
 from colane.model.job_fields import JOB_FIELDS, JobField
-from colane.model.sizes import parse_sizes
 
 if TYPE_CHECKING:
     from colane.api.jobs import JobRequestObject

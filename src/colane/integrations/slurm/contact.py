@@ -6,6 +6,12 @@ import sys
 
 from colane.client.client import Client
 
+# -- What a verb says when it cannot do what it was asked.
+
+
+class SlurmError(Exception):
+    """One line that names the word, where it stands, and the fix."""
+
 
 def client() -> Client:
     """Return a client of the scheduler that the environment names."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from colane.integrations.slurm.errors import SlurmError
+from colane.integrations.slurm.contact import SlurmError
 
 
 class VerbWords(NamedTuple):

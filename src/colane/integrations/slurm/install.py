@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from colane.integrations.slurm.errors import SlurmError
+from colane.integrations.slurm.contact import SlurmError
 from colane.integrations.slurm.main import VERBS
 
 MARK: Final = "# Written by 'colane shims'."

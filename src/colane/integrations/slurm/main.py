@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import Final
 
 from colane.client.errors import SchedulerError
-from colane.integrations.slurm.errors import SlurmError
+from colane.integrations.slurm.contact import SlurmError
 
 VERBS: Final = (
     "sbatch", "srun", "squeue", "scancel", "sinfo", "sacct", "scontrol", "sacctmgr", "sshare", "seff",

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from colane.client.shell import shell_environment
 from colane.integrations.slurm import quantities, steps
-from colane.integrations.slurm.errors import SlurmError
+from colane.integrations.slurm.contact import SlurmError
 from colane.integrations.slurm.options import SlurmOptions
 from colane.model.checkpoint import CHECKPOINT_SIGNALS, SLURM
 from colane.model.hardware import DEFAULT_POOL

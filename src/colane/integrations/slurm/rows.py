@@ -6,9 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from colane.client.in_force import in_force
-from colane.client.told import facts_of
-from colane.integrations.slurm.errors import SlurmError
+from colane.client.told import facts_of, in_force
+from colane.integrations.slurm.contact import SlurmError
 from colane.integrations.slurm.request import LABEL, QOS, REQUEUE, TASKS
 from colane.model.arrays import Indexes, element_id, known_indexes, parse_name
 from colane.model.phases import ENDED

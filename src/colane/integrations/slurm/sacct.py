@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from colane.client.errors import Refused
 from colane.integrations.slurm import contact, getopt
-from colane.integrations.slurm.errors import SlurmError
+from colane.integrations.slurm.contact import SlurmError
 from colane.integrations.slurm.rows import ENDED_MAX, SlurmRow, long_duration, moment, named_jobs, names, rows_of
 from colane.integrations.slurm.squeue import wanted_states
 

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from colane.client.errors import Refused
-from colane.client.in_force import in_force
+from colane.client.told import in_force
 from colane.integrations.slurm import contact, quantities
-from colane.integrations.slurm.errors import SlurmError
+from colane.integrations.slurm.contact import SlurmError
 from colane.integrations.slurm.launch import batch_files, file_name
 from colane.integrations.slurm.rows import SlurmRow, duration, moment, named_jobs, names, rows_of
 from colane.integrations.slurm.sinfo import LONG_STATES, SlurmNode, state_of

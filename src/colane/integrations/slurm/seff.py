@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from colane.integrations.slurm import contact
-from colane.integrations.slurm.errors import SlurmError
+from colane.integrations.slurm.contact import SlurmError
 from colane.integrations.slurm.rows import SlurmRow, long_duration, named_jobs, names
 from colane.integrations.slurm.sacct import used_by
 from colane.model.words import count

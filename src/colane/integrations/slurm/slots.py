@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from colane.integrations.slurm import contact
-from colane.integrations.slurm.errors import SlurmError
+from colane.integrations.slurm.contact import SlurmError
 
 STEPS_FILE: Final = "COLANE_STEPS_FILE"
 """In a job's environment: a file of its own, in a directory of its own."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from colane.client.errors import SchedulerError
 from colane.client.told import facts_of
 from colane.integrations.slurm import contact, getopt
-from colane.integrations.slurm.errors import SlurmError
+from colane.integrations.slurm.contact import SlurmError
 from colane.integrations.slurm.rows import (
     ENDED_MAX,
     LIVE_MAX,

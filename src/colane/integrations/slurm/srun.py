@@ -16,7 +16,7 @@ from types import FrameType
 from typing import IO, TYPE_CHECKING, Any, Final
 
 from colane.integrations.slurm import contact, quantities, steps
-from colane.integrations.slurm.errors import SlurmError
+from colane.integrations.slurm.contact import SlurmError
 from colane.integrations.slurm.launch import BatchFiles, command
 from colane.integrations.slurm.options import ONE_NODE, SlurmOptions, parse
 from colane.integrations.slurm.request import build, count_of, job_name, nodes_of, read, tasks_of

@@ -27,7 +27,7 @@ from multiprocessing.connection import Connection, Listener, answer_challenge, d
 from typing import Any, Final, NamedTuple
 
 from colane.integrations.slurm import contact
-from colane.integrations.slurm.errors import SlurmError
+from colane.integrations.slurm.contact import SlurmError
 
 KEY: Final = "SLURM_COLANE_KEY"
 """In the environment of a job over several machines: what its processes know each other by."""

@@ -15,7 +15,7 @@ import typer
 from colane.cli import output
 from colane.cli.errors import FailureError
 from colane.cli.jobs import objects as jobs
-from colane.client.in_force import in_force
+from colane.client.told import in_force
 from colane.model.hardware import CPU_DEVICE_TYPE
 from colane.model.words import count
 

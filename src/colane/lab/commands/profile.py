@@ -12,8 +12,8 @@ import typer
 from colane.cli import output
 from colane.cli.errors import FAILURE, FailureError, MisuseError
 from colane.cli.jobs import objects as jobs
+from colane.model.field_values import parse_sizes
 from colane.model.job_spec import Ranks
-from colane.model.sizes import parse_sizes
 
 if TYPE_CHECKING:
     from colane.client.client import Client

@@ -18,8 +18,8 @@ from colane.client.client import Client
 from colane.client.knowledge import read_profiles
 from colane.client.profiling import ProfileError, Subject, gpu_type_of
 from colane.lab.commands.profile_output import write_files
+from colane.model.field_values import check_sizes, parse_sizes
 from colane.model.profile import ProfileKey
-from colane.model.sizes import check_sizes, parse_sizes
 from colane.model.words import count, percent
 
 if TYPE_CHECKING:

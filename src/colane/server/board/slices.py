@@ -19,7 +19,7 @@ from zlib import error as zlib_error
 from colane.api.forms import MAPPING, Form, maybe, record, several
 from colane.core.events import Submitted
 from colane.model.job import JobId
-from colane.server.board.admitted import Admitted
+from colane.server.board.submission import Admitted
 from colane.server.ground.yielding import ITEMS_AT_ONCE
 from colane.server.store import documents
 from colane.server.store.checksums import json_text

@@ -12,11 +12,11 @@ from colane.core.events import Event
 from colane.model.hardware import Drain
 from colane.model.job import JobId
 from colane.model.progress import Progress
-from colane.server.board.admitted import Admitted
 from colane.server.board.clock import ClockMark
 from colane.server.board.read_model import ReadModel
 from colane.server.board.reads import Reads
 from colane.server.board.slices import BatchSlice
+from colane.server.board.submission import Admitted
 from colane.server.ground.access import TokenRecord
 from colane.server.store.documents import Body
 from colane.server.store.store import AuditEntry, Delete, Put

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from colane.model.see import See
+from colane.model.choices import See
 from colane.server.ground.access import Caller, Role
 from colane.server.ground.problems import RefusedError
 

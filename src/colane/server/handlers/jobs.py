@@ -31,8 +31,7 @@ from colane.server.views.jobs_and_nodes import (
 from colane.server.views.listing import NO_REASON, facts_of, may_of, view_of, why_live
 from colane.server.views.look import span
 from colane.server.views.overview import JOBS_TOLD_MAX, OverviewMaker
-from colane.server.views.standing import at_other_sizes, deadline_said, drains_said, standing
-from colane.server.views.untaught import is_untaught, untaught
+from colane.server.views.standing import at_other_sizes, deadline_said, drains_said, is_untaught, standing, untaught
 from colane.server.writer.ledger import explain
 
 

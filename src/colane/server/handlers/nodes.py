@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from colane.api.nodes import JobTokenObject, LaunchObject, NodeObject
 from colane.api.wire_nodes import FinishedBody, NodeBody, ReportBody
 from colane.facts.job import told_steps
-from colane.model.job import JobId
+from colane.model.device_use import DeviceUsage, JobUsage
+from colane.model.job import Job, JobId
 from colane.server.board import submission
 from colane.server.board.arrays import launched_element
 from colane.server.board.submission import launch_key
@@ -21,7 +22,8 @@ from colane.server.handlers.grants import Grants
 from colane.server.handlers.leading import Leadership
 from colane.server.nodes import leases
 from colane.server.parts import Parts
-from colane.server.samples import reports as sampling
+from colane.server.samples.idle import IdleWatch, JobSeen
+from colane.server.samples.keeper import SampleKeeper
 from colane.server.store.launch_reads import LaunchReads
 from colane.server.views.jobs_and_nodes import (
     bandwidth_view,
@@ -29,6 +31,29 @@ from colane.server.views.jobs_and_nodes import (
     node_view,
 )
 from colane.server.writer import changes
+
+# -- What of an agent's report is sampled.
+
+
+def take_idle(idle: IdleWatch, node: str, now_s: float, body: ReportBody, jobs: Iterable[Job]) -> None:
+    """Note which of a node's jobs use what they hold; a job without a sample is taken to."""
+    attempts = {job.id: job.attempt for job in jobs}
+    for told in body.jobs:
+        if attempts.get(JobId(told.id)) == told.attempt:
+            progress, busy_ratio = told.progress, None if told.use is None else told.use.get("busy_ratio")
+            steps, turn = (0, "") if progress is None else (progress.get("steps", 0), progress.get("turn", ""))
+            idle.take(node, told.id, now_s, JobSeen(told.attempt, steps, busy_ratio, turn))
+
+
+def take(samples: SampleKeeper, node: str, now_s: float, body: ReportBody, jobs: Iterable[Job]) -> None:
+    """Sample the devices of a node, and of its jobs those whose attempt is believed to run there."""
+    attempts = {job.id: job.attempt for job in jobs}
+    uses = {
+        told.id: JobUsage(**told.use)
+        for told in body.jobs
+        if told.use is not None and attempts.get(JobId(told.id)) == told.attempt
+    }
+    samples.take(node, now_s, [DeviceUsage(**told) for told in body.devices], uses)
 
 
 @dataclass(slots=True)
@@ -71,8 +96,8 @@ class Nodes:
         if name in self.parts.read_model.nodes and self.parts.read_model.nodes[name].node.agent_id == body.agent_id:
             of_here = self.parts.read_model.assigned(name)
             now_s, ours = self.parts.driver.now(), self._ours(name, body)
-            sampling.take(self.parts.samples, name, now_s, ours, of_here)
-            sampling.take_idle(self.parts.idle, name, now_s, ours, of_here)
+            take(self.parts.samples, name, now_s, ours, of_here)
+            take_idle(self.parts.idle, name, now_s, ours, of_here)
         trial = Turn(self.parts.read_model, self.parts.driver.now(), 0, self.parts.driver.progress)
         has_news = changes.has_stepped(trial, name, self._ours(name, body))
         if not has_news:

@@ -17,11 +17,10 @@ from colane.server.handlers import ownership
 from colane.server.notify.channels import unknown_channel
 from colane.server.parts import Parts
 from colane.server.submitting.admission import admit_all, named_as_given
-from colane.server.submitting.deadlines import promised_in_slices, with_promises
+from colane.server.submitting.deadlines import demand_possible, promised_in_slices, with_promises
 from colane.server.submitting.dependencies import Dependencies
 from colane.server.submitting.judging import JudgedBatch, judge_in_slices
 from colane.server.submitting.lookup import Families, Lookup
-from colane.server.submitting.objective import demand_possible
 
 
 @dataclass(slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from colane.model.metric_names import MetricNames
+from colane.model.choices import MetricNames
 from colane.server.ground.sight import Sight
 from colane.server.metrics import other_names, own
 from colane.server.metrics.text import MetricText

@@ -20,7 +20,6 @@ import psycopg
 from psycopg import errors, sql
 
 from colane.client.tls import CA_VARIABLE
-from colane.server.store import postgres_checks
 from colane.server.store.checksums import ALTERED, checksum, decoded, document_text, json_text, shown, text_checksum
 from colane.server.store.network import ANSWER_MAX_S, CONNECT_MAX_S, SCHEMA, NetworkStore
 from colane.server.store.postgres_functions import CALL, COUNTS, FUNCTION, TABLES
@@ -41,6 +40,37 @@ from colane.server.store.store import (
     UnreadableError,
 )
 from colane.settings.store_address import StoreAddress
+
+# -- Whether a Postgres keeps what it has acknowledged: looked at when its store is opened.
+
+WANTED: Final = (
+    ("fsync", "on", "fsync is {}: a power cut loses or damages all; set it to on"),
+    ("full_page_writes", "on", "full_page_writes is {}: a power cut may damage it; set it to on"),
+)
+"""Settings, the value that keeps all, and what another means. `synchronous_commit` is set by ourselves."""
+STANDBYS: Final = (
+    "it has standbys and synchronous_standby_names is empty: one that lags may take over and lack what was "
+    "acknowledged; name one there"
+)
+
+
+def durability(connection: psycopg.Connection[tuple[Any, ...]]) -> Durability:
+    """Return what may be lost there. Raises psycopg.Error: it does not answer."""
+    risks = []
+    for name, good, told in WANTED:
+        value = _one(connection, name)
+        if value != good:
+            risks.append(told.format(value))
+    standbys = connection.execute("SELECT count(*) FROM pg_stat_replication").fetchone()
+    if standbys != (0,) and not _one(connection, "synchronous_standby_names"):
+        risks.append(STANDBYS)
+    return Durability("postgres", tuple(risks))
+
+
+def _one(connection: psycopg.Connection[tuple[Any, ...]], name: str) -> str:
+    row = connection.execute("SELECT current_setting(%s)", [name]).fetchone()
+    return "" if row is None else str(row[0])
+
 
 OPENING_LOCK: Final = 0x636F6C616E65
 """Two that open a new store at once make its tables one after the other."""
@@ -81,7 +111,7 @@ class PostgresStore(NetworkStore):
             self.id = self._opened(made_before, may_make=may_make and made_before is None)
             if made_before not in {None, self.id}:
                 self._judge_other(str(made_before), self.get(META, COPIED_KEY))
-            self._durability: Durability = self._use(self._writer, "opened", postgres_checks.durability)
+            self._durability: Durability = self._use(self._writer, "opened", durability)
         except StoreError:
             self.close()
             raise

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 import redis
@@ -18,7 +18,6 @@ from redis.retry import Retry
 from redis.utils import HIREDIS_AVAILABLE
 
 from colane.client.tls import CA_VARIABLE
-from colane.server.store import redis_checks
 from colane.server.store import redis_functions as functions
 from colane.server.store.checksums import ALTERED, checksum, decoded, document_text, json_text, shown, text_checksum
 from colane.server.store.network import ANSWER_MAX_S, CONNECT_MAX_S, SCHEMA, NetworkStore
@@ -42,6 +41,68 @@ from colane.server.store.store import (
     UnreadableError,
 )
 from colane.settings.store_address import StoreAddress
+
+# -- Whether a Redis keeps what it has acknowledged: looked at when its store is opened.
+
+WANTED: Final[Mapping[str, tuple[tuple[str, ...], str]]] = {
+    "appendonly": (("yes",), "appendonly is {}: all is lost at its end; set it to yes"),
+    "appendfsync": (("always",), "appendfsync is {}: a power cut loses what was acknowledged last; set it to always"),
+    "no-appendfsync-on-rewrite": (
+        ("no",),
+        (
+            "no-appendfsync-on-rewrite is {}: a power cut while its file is rewritten loses what was acknowledged; "
+            "set it to no"
+        ),
+    ),
+    "maxmemory-policy": (
+        ("noeviction", "volatile-lru", "volatile-lfu", "volatile-random", "volatile-ttl"),
+        "maxmemory-policy is {}: jobs are thrown away when memory is short; set it to noeviction",
+    ),
+}
+"""Settings, which values keep all, and what another means."""
+REPLICAS: Final = "min-replicas-to-write"
+FEW_REPLICAS: Final = (
+    "it has replicas and min-replicas-to-write is 0: one that lags may take over and lack what was acknowledged; "
+    "set it to 1"
+)
+
+
+def durability(client: redis.Redis) -> Durability:
+    """Return what may be lost there, and what was not to be found out. Raises RedisError: it does not answer."""
+    risks, unchecked = [], []
+    for name, (good, told) in WANTED.items():
+        value = _setting(client, name)
+        if value is None:
+            unchecked.append(name)
+        elif value not in good:
+            risks.append(told.format(value))
+    at_least = _setting(client, REPLICAS)
+    if at_least is None:
+        unchecked.append(REPLICAS)
+    elif at_least == "0" and _replicas(client):
+        risks.append(FEW_REPLICAS)
+    return Durability("redis", tuple(risks), tuple(unchecked))
+
+
+def _setting(client: redis.Redis, name: str) -> str | None:
+    """A setting's value; None where it may not be asked for, as of managed servers."""
+    try:
+        found: Any = client.config_get(name)
+    except redis.ConnectionError:
+        raise
+    except redis.ResponseError:  # of them, a user without the right, and a command that was renamed or left out
+        return None
+    value = found.get(name, found.get(name.encode()))
+    return None if value is None else value.decode() if isinstance(value, bytes) else str(value)
+
+
+def _replicas(client: redis.Redis) -> int:
+    try:
+        found: Any = client.info("replication")
+    except redis.ResponseError:
+        return 0
+    return int(found.get("connected_slaves", 0))
+
 
 LOOKED_AT_ONCE: Final = 1_000
 """Redis does nothing else meanwhile: a page is looked for among so many documents in one go."""
@@ -93,7 +154,7 @@ class RedisStore(NetworkStore):
             self.id = self._opened(made_before, may_make=may_make and made_before is None)
             if made_before not in {None, self.id}:
                 self._judge_other(str(made_before), self.get(META, COPIED_KEY))
-            self._durability: Durability = self._ask("opened", lambda: redis_checks.durability(self._redis))
+            self._durability: Durability = self._ask("opened", lambda: durability(self._redis))
         except StoreError:
             self._redis.close()
             raise

@@ -13,21 +13,20 @@ from colane.api.job_request import JobRequest, in_base_units, said_name, said_tw
 from colane.model import file_names
 from colane.model.arrays import array_of, parse_array
 from colane.model.checkpoint import parse_contract
+from colane.model.field_values import groups_problem
 from colane.model.job import JobSpec
 from colane.model.job_fields import BY_NAME, JOB_FIELDS, RULED_NAMES, senseless
 from colane.model.job_spec import CheckpointContract, Ranks
 from colane.model.phases import Array, Hold, HoldKind
 from colane.model.problem import Problem
-from colane.model.sizes import groups_problem
 from colane.perf.shared_family import owned_problem
-from colane.server.board.admitted import Admitted
 from colane.server.board.hardware import Hardware
-from colane.server.board.submission import ASKED, asked
+from colane.server.board.submission import ASKED, Admitted, asked
 from colane.server.ground.lengths import numbers_of
 from colane.server.ground.pools import PoolRules
 from colane.server.ground.problems import PROBLEMS_MAX, RefusedError
 from colane.server.store.documents import Body
-from colane.server.submitting.begin import begin_time_s, time_text
+from colane.server.submitting.asked_conditions import begin_time_s, time_text
 from colane.server.submitting.family import name_of
 from colane.server.submitting.lookup import Families
 from colane.server.submitting.qos import with_preset

@@ -12,9 +12,9 @@ from colane.model.arrays import each_of, element_id, element_of, has, known
 from colane.model.job import Job, JobId, JobSpec, JobState
 from colane.model.phases import Dependency, DependsOn, Hold, HoldKind
 from colane.model.problem import Problem
-from colane.server.board.admitted import Admitted
 from colane.server.board.arrays import ended_array_with, unmade
 from colane.server.board.reads import NotReadError
+from colane.server.board.submission import Admitted
 from colane.server.board.turn import Turn
 from colane.server.ground.problems import PROBLEMS_MAX, RefusedError
 from colane.server.ground.sight import Sight

@@ -8,9 +8,9 @@ from functools import partial
 
 from colane.api.job_request import JobRequest
 from colane.model.problem import Problem
-from colane.server.board.admitted import Admitted
 from colane.server.board.hardware import Hardware
 from colane.server.board.slices import SLICE_JOBS_MAX, jobs_text
+from colane.server.board.submission import Admitted
 from colane.server.ground.pools import PoolRules
 from colane.server.ground.problems import PROBLEMS_MAX, RefusedError
 from colane.server.ground.yielding import in_slices

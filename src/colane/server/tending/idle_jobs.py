@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
-from colane.model.idle import IdleRule
+from colane.model.choices import IdleRule
 from colane.model.job import JobId
 from colane.server.board.turn import Turn
 from colane.server.ground.problems import RefusedError

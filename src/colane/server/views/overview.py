@@ -23,8 +23,8 @@ from colane.core.cluster.co_runners import Pacing
 from colane.core.core import QueueReasons
 from colane.core.reducers import idling
 from colane.model.arrays import number_of
+from colane.model.choices import IdleRule
 from colane.model.hardware import GpuId, Node
-from colane.model.idle import IdleRule
 from colane.model.inventory import Inventory
 from colane.model.job import Job, JobId, JobKind, JobSpec, JobState, NeedClass
 from colane.model.phases import STEPPING

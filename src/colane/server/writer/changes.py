@@ -41,10 +41,10 @@ from colane.model.phases import Hold, Ordinals, is_in
 from colane.model.profile import Profile, ProfileKey, Value, ValueSource
 from colane.model.progress import BandwidthSample, Progress
 from colane.model.words import count
-from colane.server.board.admitted import Admitted
 from colane.server.board.clock import AGENT_OFFSET_MIN_S, offset_s
 from colane.server.board.read_model import NodeRecord, ReadModel
 from colane.server.board.slices import BatchSlice, sliced, submitted, with_ids
+from colane.server.board.submission import Admitted
 from colane.server.board.turn import Turn
 from colane.server.ground.access import Caller
 from colane.server.ground.lengths import family_of

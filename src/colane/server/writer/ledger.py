@@ -14,7 +14,6 @@ from colane.model.plan import ACTION_NAMES, placement_of
 from colane.model.profile import ProfileKey
 from colane.model.reason import Reason
 from colane.server.board import submission
-from colane.server.board.admitted import Admitted
 from colane.server.board.clock import CLOCK_MARK, ClockMark
 from colane.server.board.read_model import (
     CLOCK_KEY,
@@ -28,6 +27,7 @@ from colane.server.board.read_model import (
     encode_record,
 )
 from colane.server.board.slices import BatchSlice, put_slice
+from colane.server.board.submission import Admitted
 from colane.server.board.turn import Turn
 from colane.server.ground.access import TokenRecord
 from colane.server.ground.lengths import family_of, kind_of, learnt, others_of

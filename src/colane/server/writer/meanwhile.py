@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 from colane.model.job import Job, JobId
 from colane.model.phases import Dependency, Hold, HoldKind
-from colane.server.board.admitted import Admitted
 from colane.server.board.arrays import unmade
 from colane.server.board.slices import BatchSlice
+from colane.server.board.submission import Admitted
 from colane.server.board.turn import Turn
 from colane.server.store import documents
 from colane.server.store.store import FINISHED_JOBS, Document, UnreadableError, job_key

@@ -17,8 +17,8 @@ from colane.model.limits import Bound, Quotas
 from colane.model.phases import Hold, HoldKind
 from colane.model.sentences import sentence_of
 from colane.model.words import count
-from colane.server.board.admitted import Admitted
 from colane.server.board.slices import waiting, waiting_of
+from colane.server.board.submission import Admitted
 from colane.server.board.turn import Turn
 from colane.server.ground.problems import RefusedError
 from colane.server.writer import changes

@@ -18,11 +18,22 @@ from colane.lab.traces.layout import Header
 from colane.lab.traces.readers.assemble import Columns, Options, assemble
 from colane.lab.traces.sheet import Sheet, read_sheet
 from colane.lab.traces.workload import TraceJob, Workload, parse_conditions, problem
-from colane.model.field_values import Amount, Flag, Number, OneOf, Values, Whole, bounds, within
+from colane.model.field_values import (
+    Amount,
+    Flag,
+    Number,
+    OneOf,
+    Values,
+    Whole,
+    bounds,
+    describe_sizes,
+    groups_problem,
+    parse_sizes,
+    within,
+)
 from colane.model.job import JobId, JobSpec
 from colane.model.job_fields import BY_NAME, JOB_FIELDS, NAME_OR_NONE, JobField, senseless
 from colane.model.nearest import did_you_mean
-from colane.model.sizes import describe_sizes, groups_problem, parse_sizes
 from colane.settings.input_file import InputFileError
 
 NAME = "colane"
