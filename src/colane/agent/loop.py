@@ -161,7 +161,11 @@ class Agent:
         """One round: tell of ends, report, and do what the scheduler wants."""
         await self._tell_of_ill_devices()
         self._fault.look()
-        self._look_at_cores()
+        cores = tuple(sorted(os.sched_getaffinity(0)))
+        if cores != self._cores:
+            log.warning("this agent may use %d cores now, it had %d", len(cores), len(self._cores))
+            self._cores = cores
+            self._contact.describe_anew()
         if self._move_speed.is_news:
             self._contact.describe_anew()
         await self._mps.watch(self._own().busy)
@@ -196,14 +200,6 @@ class Agent:
                 loop.call_soon_threadsafe(self.woken.set)
 
         return nudge
-
-    def _look_at_cores(self) -> None:
-        """An administrator may take cores from this node, or give it more, while it runs (cpusets)."""
-        cores = tuple(sorted(os.sched_getaffinity(0)))
-        if cores != self._cores:
-            log.warning("this agent may use %d cores now, it had %d", len(cores), len(self._cores))
-            self._cores = cores
-            self._contact.describe_anew()
 
     async def _tell_of_ill_devices(self) -> None:
         """Before the ends of jobs: one that died of its GPU did not fail, and its scheduler must know by then."""

@@ -201,18 +201,14 @@ class LaneGate:
         rank.gang.expected = max(1, min(ranks, RANKS_MAX))
         self._hear(rank.gang, rank.page)
         if kind == turns.LEAVE:
-            self._on_leave(rank, step)
+            if not rank.gang.is_gang():
+                self.floor.idle(rank.gang.job, step, self._clock(), rank.page.times())
+                self._settle()
             return
         rank.waiting = step
         self._gather(rank.gang)
         if rank.gang.held:
             self._nudge()  # one that was held as it stood would go on
-
-    def _on_leave(self, rank: Rank, step: int) -> None:
-        """One that has no request to answer; the ranks of a gang never leave one by one."""
-        if not rank.gang.is_gang():
-            self.floor.idle(rank.gang.job, step, self._clock(), rank.page.times())
-            self._settle()
 
     def _gather(self, gang: Gang) -> None:
         step = gang.gather()
@@ -378,7 +374,11 @@ class LaneGate:
                 (gang.raise_flag if flag else gang.lower_flag)()
         self._hold_parked()
         self._announce()
-        self._wake_at(orders.next_s)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if orders.next_s is not None:
+            self._timer = self._loop.call_later(max(0.0, orders.next_s - self._clock()), self._settle)
 
     def _announce(self) -> None:
         """Tell the next job when the one before it is expected at its boundary, so that it is awake by then."""
@@ -386,13 +386,6 @@ class LaneGate:
             gang = self._gangs[follower]
             if not gang.is_told:
                 gang.expect(max(since_s, self._gangs[job].last_step_s()) + step_s)
-
-    def _wake_at(self, time_s: float | None) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        if time_s is not None:
-            self._timer = self._loop.call_later(max(0.0, time_s - self._clock()), self._settle)
 
 
 def _listen(path: Path) -> socket.socket:

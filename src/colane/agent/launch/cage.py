@@ -107,7 +107,9 @@ class Cages:
         cage = self._root / str(key)
         try:
             cage.mkdir(exist_ok=True)
-            _bound(cage, command)
+            limits = {"pids.max": PROCESSES_MAX, "memory.max": command.memory_limit_bytes}
+            for name, limit in limits.items():
+                _write(cage, name, limit)
             if denied:
                 reject(cage, denied)
         except OSError as error:
@@ -180,13 +182,6 @@ def bound_memory(job: JobDir, limit_bytes: int) -> None:
     if cgroup:
         _write(Path(cgroup), "memory.max", limit_bytes)
     job.limit_memory(limit_bytes)
-
-
-def _bound(cage: Path, command: Command) -> None:
-    """Bound what the kernel can bound here: files of controllers that are not delegated are not there."""
-    limits = {"pids.max": PROCESSES_MAX, "memory.max": command.memory_limit_bytes}
-    for name, limit in limits.items():
-        _write(cage, name, limit)
 
 
 def _write(cage: Path, name: str, limit: int) -> None:

@@ -53,7 +53,16 @@ class NodeFault:
         if self.problem and time.monotonic() >= self._probed_s + PROBE_EVERY_S:
             self._probed_s = time.monotonic()
             try:
-                self._probe()
+                path = self._place / ".probe"
+                try:
+                    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+                    try:
+                        os.posix_fallocate(fd, 0, PROBE_BYTES)
+                        os.fsync(fd)
+                    finally:
+                        os.close(fd)
+                finally:
+                    path.unlink(missing_ok=True)
             except OSError as error:
                 self.is_confirmed = True
                 log.info("this node still takes no jobs: %s", error)
@@ -70,15 +79,3 @@ class NodeFault:
         if not self.problem:
             return tuple(gpus)
         return tuple(gpu if gpu.index in busy else replace(gpu, healthy=False) for gpu in gpus)
-
-    def _probe(self) -> None:
-        path = self._place / ".probe"
-        try:
-            fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-            try:
-                os.posix_fallocate(fd, 0, PROBE_BYTES)
-                os.fsync(fd)
-            finally:
-                os.close(fd)
-        finally:
-            path.unlink(missing_ok=True)

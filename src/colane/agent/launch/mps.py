@@ -120,7 +120,12 @@ class MpsManager:
         key = (gpu.index, account.uid)
         daemon = self._daemons.get(key) or self._daemon(gpu, account)
         try:
-            await self._bring_up(daemon)
+            self._prepare(daemon)
+            try:
+                await self._probe(daemon)
+            except MpsError:
+                await self._start(daemon)
+                await self._probe(daemon)
         except MpsError as error:
             whose = "" if account.uid == os.geteuid() else f" for {account.name}"
             self._daemons.pop(key, None)
@@ -181,15 +186,6 @@ class MpsManager:
             except MpsError as error:
                 self._problems[key] = f"MPS on GPU {daemon.gpu.index} could not be stopped: {error}"
             del self._daemons[key]
-
-    async def _bring_up(self, daemon: _Daemon) -> None:
-        """Use the daemon that answers (an earlier agent's too), else start one."""
-        self._prepare(daemon)
-        try:
-            await self._probe(daemon)
-        except MpsError:
-            await self._start(daemon)
-            await self._probe(daemon)
 
     def _prepare(self, daemon: _Daemon) -> None:
         if shutil.which(self._control) is None:

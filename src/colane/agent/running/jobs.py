@@ -98,7 +98,10 @@ class Jobs:
         found = {job.key: self._look_at(job) for job in self._state.live()}
         strays = [key for key in self._watched if key not in found and self._state.find(key) is None]
         for key in strays:
-            self._end_stray(key)
+            if key not in self._strays:
+                log.warning("job %s is stopped: %s", key, DELETED)
+                self._strays.add(key)
+                processes.terminate(self._watched[key].supervisor)
         return found | dict.fromkeys(strays, AttemptPhase.RUNNING)
 
     def prepare(self, key: Key, command: Command, facts: LaunchFacts, token: str | None = None) -> None:
@@ -368,22 +371,12 @@ class Jobs:
         del self._watched[key]
         if key in self._strays:
             self._strays.remove(key)
-            self._close_stray(self._state.job_dir(key))
+            job = self._state.job_dir(key)
+            with suppress(OSError):
+                job.path.mkdir(mode=0o700)
+                job.close("supervisor-died", DELETED)
         self._has_ended.set()
         self._nudge()
-
-    def _end_stray(self, key: Key) -> None:
-        """Nothing of it can be followed or recorded, and it must not be started again while it runs."""
-        if key not in self._strays:
-            log.warning("job %s is stopped: %s", key, DELETED)
-            self._strays.add(key)
-            processes.terminate(self._watched[key].supervisor)
-
-    def _close_stray(self, job: JobDir) -> None:
-        """Have a record of its end in a directory made anew, to be told like any other."""
-        with suppress(OSError):
-            job.path.mkdir(mode=0o700)
-            job.close("supervisor-died", DELETED)
 
     def _close_for_fault(self, job: JobDir, problem: str) -> None:
         """It was not started, and would be as little in any other job's place."""

@@ -65,7 +65,10 @@ class Saver:
             )
             return
         listeners = [] if claimed_by is None else self._catchers(claimed_by.pid, number, to_shell=_to_shell(job))
-        _say_ranks(job, request.ranks)
+        with suppress(OSError):
+            page = ControlPage(job.steps_path)
+            page.want_ranks(request.ranks)
+            page.close()
         before = read_json(job.path / ASKED)
         had = [(process.pid, process.start_ticks) for process in listeners]
         record = {"number": request.number, "at_s": told_s, "signal": request.signal, "told": had}
@@ -102,14 +105,6 @@ def _to_shell(job: JobDir) -> bool:
         return TO_SHELL_ENV in job.command().env
     except (OSError, ValueError):
         return False
-
-
-def _say_ranks(job: JobDir, ranks: int) -> None:
-    """Before the signal; a job whose page is not to be written leaves once it has saved, like any other."""
-    with suppress(OSError):
-        page = ControlPage(job.steps_path)
-        page.want_ranks(ranks)
-        page.close()
 
 
 def _write_back(job: JobDir, before: Mapping[str, Any] | None) -> None:

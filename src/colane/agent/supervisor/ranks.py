@@ -82,7 +82,8 @@ class LocalRanks:
         problem = problem or system.read_all(trouble).decode(errors="replace").partition("\n")[0]
         if problem:
             self._kill(signal.SIGKILL)
-            self._reap_all()
+            while self._ranks:
+                self._ranks.pop(os.waitpid(-1, 0)[0], None)
         return problem
 
     def run(self) -> int:
@@ -108,23 +109,19 @@ class LocalRanks:
             os.close(opener)
             if not os.read(gate, 1):
                 os._exit(NOT_STARTED)
-            self._become(local, trouble)
+            binding, what = self._bindings[local], f"rank {self._first_rank + local}"
+            try:
+                system.restore_signals()
+                if binding.cores:
+                    os.sched_setaffinity(0, binding.cores)
+                system.prefer_memory(binding.nodes)
+                what = f"{what}, command {self._argv[0]!r}"
+                os.execvpe(self._argv[0], self._argv, self._environment(local, binding))
+            except (OSError, ValueError) as error:
+                os.write(trouble, f"{what}: {getattr(error, 'strerror', None) or error}\n".encode(errors="replace"))
+            finally:
+                os._exit(NOT_STARTED)
         self._ranks[pid] = self._first_rank + local
-
-    def _become(self, local: int, trouble: int) -> None:
-        """Turn this freshly forked process into a rank; what prevents it goes to `trouble`."""
-        binding, what = self._bindings[local], f"rank {self._first_rank + local}"
-        try:
-            system.restore_signals()
-            if binding.cores:
-                os.sched_setaffinity(0, binding.cores)
-            system.prefer_memory(binding.nodes)
-            what = f"{what}, command {self._argv[0]!r}"
-            os.execvpe(self._argv[0], self._argv, self._environment(local, binding))
-        except (OSError, ValueError) as error:
-            os.write(trouble, f"{what}: {getattr(error, 'strerror', None) or error}\n".encode(errors="replace"))
-        finally:
-            os._exit(NOT_STARTED)
 
     def _environment(self, local: int, binding: Binding) -> dict[str, str]:
         threads = dict.fromkeys(self._pools, binding.threads) if binding.threads else {}
@@ -148,10 +145,6 @@ class LocalRanks:
     def _kill(self, number: int) -> None:
         for pid in list(self._ranks):
             system.send(pid, number)
-
-    def _reap_all(self) -> None:
-        while self._ranks:
-            self._ranks.pop(os.waitpid(-1, 0)[0], None)
 
 
 def ending(status: int) -> str:

@@ -94,7 +94,9 @@ def _fields(job: JobObject, reason: WhyAnswer) -> Iterator[tuple[str, str]]:
     yield from (("now" if place == 0 else "", said) for place, said in enumerate(reason.get("now") or ()))
     yield "user", output.text(job["user"])
     yield from _command(job)
-    yield "needs", _needs(job["needs"])
+    needs = job["needs"]
+    kind = f" of type {needs['gpu_type']}" if needs["gpu_type"] else ""
+    yield "needs", ", ".join([_gpus(needs) + kind, *(text for _, text in _said(needs, Shelf.NEEDS))])
     yield from _in_force(job)
     yield "runs on", place(job)
     yield from _sharing(job)
@@ -303,11 +305,6 @@ def _passing_on(sample: ProgressObject) -> str:
         return ""
     lasts = f"turns of {lasts_s * 1e3:.3g} ms" if lasts_s else "turns of one step"
     return f"; {lasts}, passed on in {handoff_s * 1e3:.2g} ms"
-
-
-def _needs(needs: NeedsObject) -> str:
-    kind = f" of type {needs['gpu_type']}" if needs["gpu_type"] else ""
-    return ", ".join([_gpus(needs) + kind, *(text for _, text in _said(needs, Shelf.NEEDS))])
 
 
 def _in_force(job: JobObject) -> Iterator[tuple[str, str]]:

@@ -92,7 +92,9 @@ def change(
             output.say(f"job {jobs.name_of(job)}: {state_text(job)}")
     conflicts = [str(refused) for refused in refusals.values() if refused.status == CONFLICT]
     conflicts += [
-        f"job {jobs.name_of(job)} is suspended, but {job['reason']}" for job in found if to_host and _stays_on_gpu(job)
+        f"job {jobs.name_of(job)} is suspended, but {job['reason']}"
+        for job in found
+        if to_host and (job["state"] == "paused" and job["suspended"] and job.get("suspended_via") == "lane")
     ]
     unknown = [ids[each] for each, refused in refusals.items() if refused.status == NOT_FOUND]
     if conflicts:
@@ -112,11 +114,6 @@ def state_text(job: JobObject) -> str:
         waits = "" if job["suspended"] else f"; waits for {', '.join(job['gpus'])}"
         return f"{state}, {output.size(size_bytes)} of GPU memory on the host{waits}"
     return f"{state}, its GPU memory is being moved to the host" if _is_moving(job) else state
-
-
-def _stays_on_gpu(job: JobObject) -> bool:
-    """Whether its GPU memory could not be moved: it is suspended all the same."""
-    return job["state"] == "paused" and job["suspended"] and job.get("suspended_via") == "lane"
 
 
 def _is_moving(job: JobObject) -> bool:

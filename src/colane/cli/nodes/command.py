@@ -77,11 +77,12 @@ def list_nodes(as_json: output.Json = False, template: Format = None) -> None:
 
 def _rows(node: NodeObject, idle: Mapping[int, float]) -> Iterator[list[str]]:
     for gpu in node["gpus"]:
+        foreign = f" ({output.size(gpu['foreign_bytes'])} foreign)" if gpu["foreign_bytes"] else ""
         yield [
             node["name"],
             str(gpu["index"]),
             gpu["type"],
-            _memory(gpu),
+            (output.size(gpu["memory_bytes"]) + foreign),
             ranges(gpu["cores"]),
             gpu["sharing"],
             _state(node, gpu, idle),
@@ -105,11 +106,6 @@ def _version(node: NodeObject) -> str:
     return (node.get("agent_version") or "?") + " !" * differs(node)
 
 
-def _memory(gpu: GpuObject) -> str:
-    foreign = f" ({output.size(gpu['foreign_bytes'])} foreign)" if gpu["foreign_bytes"] else ""
-    return output.size(gpu["memory_bytes"]) + foreign
-
-
 def _state(node: NodeObject, gpu: GpuObject, idle: Mapping[int, float]) -> str:
     if node["lost"]:
         return "lost"
@@ -125,17 +121,12 @@ def _state(node: NodeObject, gpu: GpuObject, idle: Mapping[int, float]) -> str:
 
 def members(node: NodeObject, gpu: int) -> str:
     """Return the jobs on a GPU; of several, lane by lane: `lane 0: 3 5, lane 1: 4`. Jobs on the host stand last."""
-    return ", ".join(filter(None, [_on_gpu(node, gpu), _on_host(node, gpu)]))
-
-
-def _on_host(node: NodeObject, gpu: int) -> str:
-    """Jobs whose memory is on the host and comes back to this GPU."""
     names = [
         str(job["id"])
         for job in node["jobs"]
         if job.get("on_host") and job["slots"][:1] and job["slots"][0]["gpu"] == gpu
     ]
-    return f"on the host: {' '.join(names)}" if names else ""
+    return ", ".join(filter(None, [_on_gpu(node, gpu), (f"on the host: {' '.join(names)}" if names else "")]))
 
 
 def _on_gpu(node: NodeObject, gpu: int) -> str:

@@ -196,9 +196,17 @@ def hand_in(
 def requests_of(file: JobFile, options: Mapping[str, Any]) -> list[JobRequestObject]:
     """The requests of jobs, with what this shell gives them."""
     wanted = [merged(job, options, _shell({**job, **options})) for job in file.jobs]
-    _refuse_mere_bytes(file, wanted)
+    for number, field in product(range(len(wanted)), SIZES):
+        name, given = field.text, str(wanted[number].get(field.text, "")).strip()
+        if given.isdecimal() and 0 < int(given) <= MERE_BYTES_MAX:
+            rate = "/s" if field.takes.unit is BYTES_PER_S else ""
+            said = f"say {given}MB{rate} or {given}GB{rate}; {given} alone would count bytes{rate}"
+            raise MisuseError(submitting.place(file, f"jobs[{number}].{name}" if file.is_batch else name, said))
     for job in wanted:
-        _make_absolute(job)
+        if isinstance(job["workdir"], str):
+            job["workdir"] = str(Path.cwd() / Path(job["workdir"]).expanduser())
+            if isinstance(job["env"], dict):
+                job["env"]["PWD"] = job["workdir"]
         _tell_category(job)
         _note_what_is_ignored(job)
     return wanted
@@ -240,16 +248,6 @@ MERE_BYTES_MAX: Final = 10**6
 SIZES: Final = tuple(field for field in JOB_FIELDS if isinstance(field.takes, Amount) and field.takes.unit.is_whole)
 
 
-def _refuse_mere_bytes(file: JobFile, wanted: Sequence[JobRequestObject]) -> None:
-    """Slurm reads a bare number as megabytes, we as bytes: `--mem 10` never means ten bytes."""
-    for number, field in product(range(len(wanted)), SIZES):
-        name, given = field.text, str(wanted[number].get(field.text, "")).strip()
-        if given.isdecimal() and 0 < int(given) <= MERE_BYTES_MAX:
-            rate = "/s" if field.takes.unit is BYTES_PER_S else ""
-            said = f"say {given}MB{rate} or {given}GB{rate}; {given} alone would count bytes{rate}"
-            raise MisuseError(submitting.place(file, f"jobs[{number}].{name}" if file.is_batch else name, said))
-
-
 def _refuse_missing(scheduler: Client, file: JobFile, wanted: Sequence[JobRequestObject]) -> None:
     """A program or directory that is not here is refused where jobs run on this machine alone; else it may be there."""
     directories = dict[str, None]()
@@ -276,14 +274,6 @@ def _all_here(scheduler: Client) -> bool:
     """Whether every node is this machine, as far as is known."""
     hosts = [host_name(urlsplit(str(node.get("address", ""))).netloc) for node in scheduler.nodes()]
     return bool(hosts) and all(host in LOOPBACK_NAMES for host in hosts)
-
-
-def _make_absolute(job: JobRequestObject) -> None:
-    """Read a relative working directory from this one; `PWD` says the same as the directory."""
-    if isinstance(job["workdir"], str):
-        job["workdir"] = str(Path.cwd() / Path(job["workdir"]).expanduser())
-        if isinstance(job["env"], dict):
-            job["env"]["PWD"] = job["workdir"]
 
 
 def _tell_category(job: JobRequestObject) -> None:

@@ -42,15 +42,11 @@ def judge(root: yaml.Node) -> None:
         if node.tag not in _KNOWN:
             raise UnfitNodeError(node, f"is of a type that a job cannot have: {node.tag.removeprefix(_PREFIX)}")
         if isinstance(node, yaml.ScalarNode):
-            _judge_scalar(node)
+            if node.tag == f"{_PREFIX}float" and node.value.lower() in _NOT_FINITE:
+                raise UnfitNodeError(node, f"{node.value} is not a number that a job can have")
+            if "\0" in node.value:
+                raise UnfitNodeError(node, "a text holds a NUL character, which no process can be given")
         elif isinstance(node, yaml.MappingNode):
             left += [(one, depth + 1) for pair in node.value for one in pair]
         else:
             left += [(one, depth + 1) for one in node.value]
-
-
-def _judge_scalar(node: yaml.ScalarNode) -> None:
-    if node.tag == f"{_PREFIX}float" and node.value.lower() in _NOT_FINITE:
-        raise UnfitNodeError(node, f"{node.value} is not a number that a job can have")
-    if "\0" in node.value:
-        raise UnfitNodeError(node, "a text holds a NUL character, which no process can be given")

@@ -93,7 +93,10 @@ def unmade(owner: Job, job_id: JobId) -> Job | None:
     held_to = Constraints(time_limit=owner.constraints.time_limit, after=owner.constraints.after)
     element, here = element_of(owner.id, array, job_id), ((ordinal, ordinal),)
     if both(array.cut, here):
-        reason = Reason(Why.CANCELLED, {"by": _canceller(owner)})
+        told = [
+            line.reason.facts.get("by") for line in owner.story if line.reason.why in {Why.CANCELLED, Why.ARRAY_CUT}
+        ]
+        reason = Reason(Why.CANCELLED, {"by": (str(told[-1]) if told else "their owner")})
         story = (StateChange(owner.submit_s, JobState.CANCELLED, reason),)
         return Job(
             job_id, owner.spec, owner.submit_s, JobState.CANCELLED,
@@ -108,12 +111,6 @@ def unmade(owner: Job, job_id: JobId) -> Job | None:
     if holds:
         job.reason = hold_reason(job)
     return job
-
-
-def _canceller(owner: Job) -> str:
-    """Which user cancelled elements last."""
-    told = [line.reason.facts.get("by") for line in owner.story if line.reason.why in {Why.CANCELLED, Why.ARRAY_CUT}]
-    return str(told[-1]) if told else "their owner"
 
 
 def ended_array_with(store: Readable, job_id: JobId) -> Job | None:

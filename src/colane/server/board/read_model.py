@@ -144,23 +144,20 @@ class ReadModel:
         """Return the elements of an array that are live jobs, in order of id."""
         return [self.jobs[job] for job in sorted(self.elements.get(array_id, ()))]
 
-    def _follow_array(self, job: Job) -> None:
-        if job.element is not None and job.has_ended:
-            self.elements.get(job.element.array, {}).pop(job.id, None)
-        elif job.element is not None:
-            self.elements.setdefault(job.element.array, {})[job.id] = None
-        elif job.has_ended:
-            self.elements.pop(job.id, None)
-        else:
-            self.elements.setdefault(job.id, {})
-
     def put_job(self, job: Job) -> None:
         """Take a job's new value; an ended one leaves."""
         old = self.jobs.get(job.id)
         self._count(job.id, (job.spec.user, _waiting(job)) if job.state is JobState.QUEUED else None)
         self._leave_nodes(old)
         if job.array is not None or job.element is not None:
-            self._follow_array(job)
+            if job.element is not None and job.has_ended:
+                self.elements.get(job.element.array, {}).pop(job.id, None)
+            elif job.element is not None:
+                self.elements.setdefault(job.element.array, {})[job.id] = None
+            elif job.has_ended:
+                self.elements.pop(job.id, None)
+            else:
+                self.elements.setdefault(job.id, {})
         if job.has_ended:
             self.jobs.pop(job.id, None)
             self.model_names.pop(job.id, None)

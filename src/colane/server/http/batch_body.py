@@ -89,21 +89,16 @@ def _items(text: str) -> Iterator[str]:
             raise _OtherFormError
         number += 1
         if number > BATCH_JOBS_MAX:
-            _demand_few(number)
+            try:
+                _NUMBER.validate_python([None] * number)
+            except ValidationError as error:
+                raise _refused(list(error.errors(include_url=False))) from error
         one = text[at:end]
         _demand_modest(one)
         yield one
         at, is_last = between.end(), between["sign"] == "]"
     if _END[begin["object"] is not None].fullmatch(text, at) is None:
         raise _OtherFormError
-
-
-def _demand_few(number: int) -> None:
-    """Refuse more jobs than a batch may have, as pydantic would once it had read so many."""
-    try:
-        _NUMBER.validate_python([None] * number)
-    except ValidationError as error:
-        raise _refused(list(error.errors(include_url=False))) from error
 
 
 def _added(found: list[JobRequest], texts: list[str], first: int) -> Errors:

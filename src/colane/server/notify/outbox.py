@@ -38,18 +38,15 @@ class NotifyOutbox:
         self.idle_told: dict[int, float] = {}
         self.soon_told: dict[int, int] = {}
         if path is not None and path.exists():
-            self._read(path)
-
-    def _read(self, path: Path) -> None:
-        try:
-            body = json.loads(path.read_text(encoding="utf-8"))
-            self.seen = None if body["seen"] is None else int(body["seen"])
-            self.pending = {str(name): deque(rows) for name, rows in body["pending"].items()}
-            self.idle_told = {int(job): float(at_s) for job, at_s in body["idle_told"].items()}
-            self.soon_told = {int(job): int(attempt) for job, attempt in body.get("soon_told", {}).items()}
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            log.warning("%s cannot be read and is begun anew; what was yet to be told is lost: %s", path, error)
-            self.seen, self.pending, self.idle_told, self.soon_told = None, {}, {}, {}
+            try:
+                body = json.loads(path.read_text(encoding="utf-8"))
+                self.seen = None if body["seen"] is None else int(body["seen"])
+                self.pending = {str(name): deque(rows) for name, rows in body["pending"].items()}
+                self.idle_told = {int(job): float(at_s) for job, at_s in body["idle_told"].items()}
+                self.soon_told = {int(job): int(attempt) for job, attempt in body.get("soon_told", {}).items()}
+            except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+                log.warning("%s cannot be read and is begun anew; what was yet to be told is lost: %s", path, error)
+                self.seen, self.pending, self.idle_told, self.soon_told = None, {}, {}, {}
 
     def add(self, channel: str, message: Waiting) -> None:
         """Keep a message to be sent."""

@@ -109,7 +109,10 @@ class NotifyTeller:
             for line in lines:
                 happening = happening_of(line)
                 if happening is not None:
-                    await self._tell(line, happening)
+                    job = await self._job(JobId(line.body["job"]))
+                    if job is not None:
+                        message = message_of(job, happening, line.at_s, line.body["state"], line.body["sentence"])
+                        self._add(job, happening, {**message, "id": f"{self._parts.history.cluster_id}-{line.number}"})
             self.outbox.seen = lines[-1].number
             await self._save()
 
@@ -123,12 +126,6 @@ class NotifyTeller:
             except asyncio.CancelledError:
                 await asyncio.gather(writing, return_exceptions=True)  # the next one to write must not meet it
                 raise
-
-    async def _tell(self, line: AuditLine, happening: Happening) -> None:
-        job = await self._job(JobId(line.body["job"]))
-        if job is not None:
-            message = message_of(job, happening, line.at_s, line.body["state"], line.body["sentence"])
-            self._add(job, happening, {**message, "id": f"{self._parts.history.cluster_id}-{line.number}"})
 
     async def _job(self, job_id: JobId) -> Job | None:
         live = self._parts.read_model.jobs.get(job_id)

@@ -50,17 +50,12 @@ def efficiency(
         now_s: The time.
         cores_useful: Fewest cores with which it is as fast as with any that was tried; None while unknown.
     """
-    whole_s = _ran_s(job, now_s)
+    whole_s = sum(part.run_s for part in job.totals.served) + ran_s(job, now_s if job.end_s is None else job.end_s)
     rows = list(_rows(job, attempts, columns, nodes, now_s))
     is_short = whole_s < SHORT_S
     by = {row["what"]: row for row in rows}
     notes = [] if is_short else list(_notes(job, by, cores_useful, has_stepped=bool(_most(columns["steps_per_s"]))))
     return {"id": job.id, "ran_s": round(whole_s, 3), "is_short": is_short, "rows": rows, "notes": notes}
-
-
-def _ran_s(job: Job, now_s: float) -> float:
-    """Of all attempts."""
-    return sum(part.run_s for part in job.totals.served) + ran_s(job, now_s if job.end_s is None else job.end_s)
 
 
 def _rows(
@@ -95,18 +90,14 @@ def _devices_bytes(attempts: tuple[AttemptRecord, ...], nodes: Mapping[str, Node
     spans = spans_of(attempts)
     total = 0
     for text in spans[-1].gpus if spans else ():
-        gpu = GpuId(*_parted(text))
+        node, _, number = text.rpartition("/")
+        gpu = GpuId(*(node, int(number)))
         record = nodes.get(gpu.node)
         sizes = [one.memory_bytes for one in record.node.gpus if one.index == gpu.number] if record is not None else []
         if not sizes:
             return None
         total += sizes[0]
     return float(total) or None
-
-
-def _parted(text: str) -> tuple[str, int]:
-    node, _, number = text.rpartition("/")
-    return node, int(number)
 
 
 def _mean(values: Column) -> float | None:

@@ -188,7 +188,8 @@ def last_ended(store: Readable, wanted: Wanted, after: int = 0) -> tuple[list[Jo
     """
     found: list[JobObject] = []
     before: str | None = None
-    texts = _texts(wanted)
+    pairs = [*wanted.labels.items(), *([("user", wanted.user)] if wanted.user is not None else [])]
+    texts = [f"{json.dumps(name)}: {json.dumps(value)}" for name, value in pairs]
     whole = rows = min(PAGE_ROWS, wanted.limit + 1)
     while page := store.page_back(FINISHED_JOBS, before, rows, texts):
         before = page[-1][0]
@@ -235,9 +236,3 @@ def finished(store: Store, wanted: Wanted, after: int) -> Iterator[JobObject]:
     while page := store.page(FINISHED_JOBS, key, PAGE_ROWS):
         yield from filter(None, readable(store, FINISHED_JOBS, page, wanted.shown))
         key = page[-1][0]
-
-
-def _texts(wanted: Wanted) -> Sequence[str]:
-    """What the text of every document asked for holds."""
-    pairs = [*wanted.labels.items(), *([("user", wanted.user)] if wanted.user is not None else [])]
-    return [f"{json.dumps(name)}: {json.dumps(value)}" for name, value in pairs]

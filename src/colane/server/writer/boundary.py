@@ -29,7 +29,8 @@ class FaultLog:
 
     def refuse(self, error: Exception) -> RefusedError:
         """Log a fault that nothing foresaw, and return what the request that met it is told."""
-        place = _place(error)
+        last = traceback.extract_tb(error.__traceback__)[-1:]
+        place = f"{last[0].filename.rpartition('/')[2]}:{last[0].lineno}" if last else "an unknown place"
         self.met += 1
         self._written[place] = met = self._written.get(place, 0) + 1
         if met == 1:
@@ -38,8 +39,3 @@ class FaultLog:
             log.error("a request met the fault at %s again (%d times): %r", place, met, error)
         text = f"the scheduler met a fault of its own ({type(error).__name__} at {place}) and changed nothing"
         return RefusedError.because(INTERNAL, f"{text}; its log has the rest: please report it")
-
-
-def _place(error: Exception) -> str:
-    last = traceback.extract_tb(error.__traceback__)[-1:]
-    return f"{last[0].filename.rpartition('/')[2]}:{last[0].lineno}" if last else "an unknown place"

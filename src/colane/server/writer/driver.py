@@ -400,7 +400,9 @@ class LiveDriver:
                     await self._turn(loop, committer)
                     if self._line.is_taken:
                         self._line.rest(began_s, loop.time())
-                    while not (self._queue or self._stopping or self._enters) and not await self._rest(loop):
+                    while not (
+                        self._queue or self._stopping or (bool(self.read_model.entering) and not self._is_held_up)
+                    ) and not await self._rest(loop):
                         pass
             finally:
                 self._stopping = True
@@ -410,11 +412,6 @@ class LiveDriver:
         """Let the turns that wait end, then end `run`."""
         self._stopping = True
         self._wake.set()
-
-    @property
-    def _enters(self) -> bool:
-        """Whether parts of batches are to enter the queue, and can."""
-        return bool(self.read_model.entering) and not self._is_held_up
 
     async def _rest(self, loop: asyncio.AbstractEventLoop) -> bool:
         """Wait until a turn is due, or something has come; whether one is due."""
@@ -540,7 +537,7 @@ class LiveDriver:
 
         def composed() -> LedgerEntry:
             try:
-                hardware, policy = self._hardware(outcome), self.decider.name
+                hardware, policy = {name: self.core.state.nodes[name].node for name in outcome.nodes}, self.decider.name
                 return compose(turn, outcome, hardware, policy, lambda job: launches[launch_key(job)])
             except Exception as error:
                 raise _CoreError(error) from error
@@ -704,9 +701,6 @@ class LiveDriver:
         turn.events.extend(NodeLost(name, halting) for name in silent[:NODES_LOST_PER_TURN_MAX])
         turn.events.append(Tick())
         return len(silent) > NODES_LOST_PER_TURN_MAX
-
-    def _hardware(self, outcome: Outcome) -> dict[str, Any]:
-        return {name: self.core.state.nodes[name].node for name in outcome.nodes}
 
     def _tell(self, entry: LedgerEntry, outcome: Outcome, last_number: int) -> None:
         self.meters.count(entry.jobs, self.read_model.jobs)

@@ -34,7 +34,8 @@ def met_meanwhile(turn: Turn, part: BatchSlice) -> MetMeanwhile:
     for job_id, wanted in {each.job: each for each in _waited_for(part)}.items():
         if _is_coming(turn, part, job_id):
             continue
-        found = _pending(turn, wanted) or _ended(turn, job_id)
+        owner = None if wanted.element is None else turn.read_model.jobs.get(wanted.element.array)
+        found = (None if owner is None else unmade(owner, JobId(wanted.job))) or _ended(turn, job_id)
         if found is None:
             lost.add(job_id)
         elif found.has_ended:
@@ -53,12 +54,6 @@ def _is_coming(turn: Turn, part: BatchSlice, job_id: int) -> bool:
     if JobId(job_id) in turn.read_model.jobs or part.first <= job_id < part.end:
         return True
     return any(other.first <= job_id < other.end for other in turn.read_model.entering.values())
-
-
-def _pending(turn: Turn, wanted: Dependency) -> Job | None:
-    """An element of a live array that is no job of its own."""
-    owner = None if wanted.element is None else turn.read_model.jobs.get(wanted.element.array)
-    return None if owner is None else unmade(owner, JobId(wanted.job))
 
 
 def _ended(turn: Turn, job_id: int) -> Job | None:
