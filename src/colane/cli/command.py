@@ -40,7 +40,10 @@ def complaint(error: typer.TyperException) -> str:
             return said
         said = said.removesuffix("; ")
     elif hasattr(error, "possibilities") and context is not None:
-        said = _of_option(str(getattr(error, "option_name", "")), context.command)
+        typed = str(getattr(error, "option_name", ""))
+        names = [name for param in context.command.params for name in (*param.opts, *param.secondary_opts)]
+        known = [name for name in (*names, "--help", "-h") if name.startswith("--") or len(typed) == 2]
+        said = f"No such option: {typed}; {meant_option(typed, known, context.command.name)}".removesuffix("; ")
     for noise, plain in NOISE.items():
         said = said.replace(noise, plain)
     said = _NOT_ONE_OF.sub(_with_nearest, said)
@@ -50,12 +53,6 @@ def complaint(error: typer.TyperException) -> str:
 def _nearest(typed: str, names: Iterable[str]) -> str:
     near = " or ".join(nearest(typed, names))
     return f"did you mean {near}?" if near else ""
-
-
-def _of_option(typed: str, command: Any) -> str:  # noqa: ANN401 - typer's own type
-    names = [name for param in command.params for name in (*param.opts, *param.secondary_opts)]
-    known = [name for name in (*names, "--help", "-h") if name.startswith("--") or len(typed) == 2]
-    return f"No such option: {typed}; {meant_option(typed, known, command.name)}".removesuffix("; ")
 
 
 def _with_nearest(match: re.Match[str]) -> str:
@@ -87,7 +84,13 @@ class StrictCommand(TyperCommand):
             MisuseError: One of them would be taken for something else than was meant.
         """
         is_mixed = self.allow_interspersed_args
-        said = misread(args, _awaiting(self), self.name or "", is_mixed=is_mixed)
+        options = [param for param in self.params if param.param_type_name == "option"]
+        told = {
+            name: not (option.is_flag or option.count)
+            for option in options
+            for name in (*option.opts, *option.secondary_opts)
+        }
+        said = misread(args, {**told, "--help": False, "-h": False}, self.name or "", is_mixed=is_mixed)
         if said:
             raise MisuseError(f"{said} (see {ctx.command_path} --help)")
         return super().parse_args(ctx, args)
@@ -102,17 +105,6 @@ class StrictCommand(TyperCommand):
             options = options_of(self.params)
             said = [as_typed(*one, options) if one.field else one.message for one in refused.problems]
             raise MisuseError("; ".join(map(one_line, said))) from refused
-
-
-def _awaiting(command: Any) -> dict[str, bool]:  # noqa: ANN401 - typer's own type
-    """Return for each option, by each of its names, whether a value follows."""
-    options = [param for param in command.params if param.param_type_name == "option"]
-    told = {
-        name: not (option.is_flag or option.count)
-        for option in options
-        for name in (*option.opts, *option.secondary_opts)
-    }
-    return {**told, "--help": False, "-h": False}
 
 
 def misread(words: Sequence[str], awaiting: Mapping[str, bool], command: str, *, is_mixed: bool) -> str:

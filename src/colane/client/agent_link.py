@@ -181,7 +181,10 @@ class AgentLink:
                     place, answer = asked.pop(each), each.result()
                     if isinstance(answer, SchedulerUnreachable):
                         met = answer
-                        self._note_silence(place, answer)
+                        if isinstance(answer.__cause__, httpx.TimeoutException):
+                            place.silent_until_s = time.monotonic() + SILENT_S
+                            self._places.remove(place)
+                            self._places.append(place)
                     elif answer.status not in ELSEWHERE or _lease_s(answer) is not None:
                         self._places.remove(place)
                         self._places.insert(0, place)
@@ -192,12 +195,6 @@ class AgentLink:
             for each in asked:
                 each.cancel()
         raise met
-
-    def _note_silence(self, place: _LinkPlace, error: SchedulerUnreachable) -> None:
-        if isinstance(error.__cause__, httpx.TimeoutException):
-            place.silent_until_s = time.monotonic() + SILENT_S
-            self._places.remove(place)
-            self._places.append(place)
 
     async def _ask_one(
         self, place: _LinkPlace, *, method: str, path: str, body: Body | None
@@ -211,7 +208,12 @@ class AgentLink:
 
     async def _exchange(self, place: _LinkPlace, method: str, path: str, body: Body | None) -> Answered:
         if place.heading is None:
-            place.heading = _heading(httpx.URL(place.base), self._token)
+            url = httpx.URL(place.base)
+            pairs = {"Host": url.netloc.decode("ascii"), "Accept": "application/json", "Connection": "keep-alive"}
+            if self._token:
+                pairs["Authorization"] = f"Bearer {self._token}"
+            lines = b"".join(b"%b: %b\r\n" % pair for pair in httpx.Headers(pairs).raw)
+            place.heading = _Heading(origin_of(url), url.raw_path.rstrip(b"/"), lines)
         origin, before, headers = place.heading
         data = b"" if body is None else json.dumps(body, separators=(",", ":"), allow_nan=False).encode()
         first = b"%b %b%b HTTP/1.1\r\n" % (method.encode(), before, quote(path).encode())
@@ -242,14 +244,6 @@ class _Heading(NamedTuple):
     origin: Origin
     path: bytes
     headers: bytes
-
-
-def _heading(url: httpx.URL, token: str | None) -> _Heading:
-    pairs = {"Host": url.netloc.decode("ascii"), "Accept": "application/json", "Connection": "keep-alive"}
-    if token:
-        pairs["Authorization"] = f"Bearer {token}"
-    lines = b"".join(b"%b: %b\r\n" % pair for pair in httpx.Headers(pairs).raw)
-    return _Heading(origin_of(url), url.raw_path.rstrip(b"/"), lines)
 
 
 def _content(answer: Answered) -> dict[str, Any]:

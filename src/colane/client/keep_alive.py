@@ -103,7 +103,10 @@ class KeepAliveTransport(httpx.AsyncBaseTransport):
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """Send a request and return its whole answer. Raises httpx.TransportError: there is none, or none in time."""
         limits = request.extensions.get("timeout", {})
-        text = _written(request, await request.aread())
+        body = await request.aread()
+        lines = [b"%b %b HTTP/1.1\r\n" % (request.method.encode("ascii"), request.url.raw_path)]
+        lines += [b"%b: %b\r\n" % pair for pair in request.headers.raw]
+        text = b"".join([*lines, b"\r\n", body])
         answered = await self.exchange(origin_of(request.url), text, limits)
         return httpx.Response(answered.status, headers=answered.headers, content=answered.body)
 
@@ -180,12 +183,6 @@ class KeepAliveTransport(httpx.AsyncBaseTransport):
         self._idle.append(connection)
         if len(self._idle) > IDLE_MAX:
             self._idle.popleft().writer.close()
-
-
-def _written(request: httpx.Request, body: bytes) -> bytes:
-    lines = [b"%b %b HTTP/1.1\r\n" % (request.method.encode("ascii"), request.url.raw_path)]
-    lines += [b"%b: %b\r\n" % pair for pair in request.headers.raw]
-    return b"".join([*lines, b"\r\n", body])
 
 
 async def _answer(connection: _Connection) -> tuple[Answered, bool]:

@@ -101,7 +101,11 @@ class Session:
     def _measurable(self, sets: Sequence[Sequence[Subject]]) -> list[Sequence[Subject]]:
         """Leave out sets one of which has no profile, or which together exceed a GPU's memory."""
         profiles = read_profiles(self.profiler.client)
-        room_bytes = self._room_bytes()
+        gpus = [gpu for node in self.profiler.client.nodes() if not node["lost"] for gpu in node["gpus"]]
+        room: dict[str, int] = {}
+        for gpu in gpus:
+            room[gpu["type"]] = max(room.get(gpu["type"], 0), gpu["memory_bytes"] - gpu["foreign_bytes"])
+        room_bytes = room
         kept = []
         for group in sets:
             lacking = missing(group, profiles)
@@ -116,14 +120,6 @@ class Session:
             else:
                 kept.append(group)
         return kept
-
-    def _room_bytes(self) -> dict[str, int]:
-        """Return the most memory our jobs may use on a GPU, by GPU type."""
-        gpus = [gpu for node in self.profiler.client.nodes() if not node["lost"] for gpu in node["gpus"]]
-        room: dict[str, int] = {}
-        for gpu in gpus:
-            room[gpu["type"]] = max(room.get(gpu["type"], 0), gpu["memory_bytes"] - gpu["foreign_bytes"])
-        return room
 
     def _fail(self, name: str, error: Exception) -> None:
         text = str(error)

@@ -205,7 +205,18 @@ def remove(scheduler: Client, places: SshNodes, place: SshNode, tell: Tell, *, d
     """
     if scheduler.node_if_known(place.name) is not None:
         scheduler.drain(place.name, deadline_s=deadline_s, reason=REMOVED)
-        _wait_until_empty(scheduler, place.name, tell)
+        told: list[int] = []
+        while (node := scheduler.node_if_known(place.name)) is not None and node["jobs"]:
+            left = [job["id"] for job in node["jobs"]]
+            if node["lost"]:
+                raise EngineError(
+                    f"{place.name}: is lost with jobs {' '.join(map(str, left[:5]))}; where it never comes back: "
+                    f"colane node remove {place.name} --forget"
+                )
+            if left != told:
+                tell(f"{place.name}: drained; still there: {' '.join(map(str, left))}")
+                told = left
+            time.sleep(LOOK_EVERY_S)
     place.do("remove")
     forget(scheduler, places, place.name)
 
@@ -283,21 +294,6 @@ def _wait_for(scheduler: Client, place: SshNode, after_s: float) -> NodeObject:
         time.sleep(LOOK_EVERY_S)
     said = place.do("said").get("said") or "it has said nothing"
     raise EngineError(f"{place.name}: its agent has not reported within {SEEN_MAX_S:.0f} s: {said}")
-
-
-def _wait_until_empty(scheduler: Client, name: str, tell: Tell) -> None:
-    told: list[int] = []
-    while (node := scheduler.node_if_known(name)) is not None and node["jobs"]:
-        left = [job["id"] for job in node["jobs"]]
-        if node["lost"]:
-            raise EngineError(
-                f"{name}: is lost with jobs {' '.join(map(str, left[:5]))}; where it never comes back: "
-                f"colane node remove {name} --forget"
-            )
-        if left != told:
-            tell(f"{name}: drained; still there: {' '.join(map(str, left))}")
-            told = left
-        time.sleep(LOOK_EVERY_S)
 
 
 def _of_keeping(place: SshNode, found: Mapping[str, str], told: Mapping[str, str]) -> Iterator[str]:

@@ -57,7 +57,9 @@ class Inventory:
         self._pools: dict[str, dict[tuple[object, ...], tuple[Node, int]]] = {}
         for node in nodes:
             alike = self._pools.setdefault(node.pool, {})
-            key = _key(node)
+            gpus = tuple(sorted(Counter((gpu.type, gpu.memory_bytes) for gpu in node.gpus).items()))
+            outside = len(node.cores_outside_devices)
+            key = (gpus, len(node.cores), outside, node.host_memory_bytes, node.host_bandwidth_bytes_per_s)
             alike[key] = (node, alike[key][1] + 1 if key in alike else 1)
 
     def gpu_types(self, pool: str) -> list[str]:
@@ -102,12 +104,6 @@ class Inventory:
 
     def _alike(self, pool: str) -> list[tuple[Node, int]]:
         return list(self._pools.get(pool, {}).values())
-
-
-def _key(node: Node) -> tuple[object, ...]:
-    gpus = tuple(sorted(Counter((gpu.type, gpu.memory_bytes) for gpu in node.gpus).items()))
-    outside = len(node.cores_outside_devices)
-    return gpus, len(node.cores), outside, node.host_memory_bytes, node.host_bandwidth_bytes_per_s
 
 
 def _over_nodes(spec: JobSpec, types: Iterable[str], alike: list[tuple[Node, int]]) -> Shortfall | None:

@@ -162,7 +162,9 @@ class LaneGate:
             if len(self._links) >= LINKS_MAX:
                 self._make_room()
             connection.setblocking(False)
-            link = RankConnection(connection, _peer_pid(connection))
+            credentials = struct.Struct("3i")
+            data = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, credentials.size)
+            link = RankConnection(connection, int(credentials.unpack(data)[0]))
             self._links[link] = None
             self._loop.add_reader(connection, self._on_packet, link)
 
@@ -401,9 +403,3 @@ def _listen(path: Path) -> socket.socket:
         listener.close()
         raise
     return listener
-
-
-def _peer_pid(connection: socket.socket) -> int:
-    credentials = struct.Struct("3i")
-    data = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, credentials.size)
-    return int(credentials.unpack(data)[0])

@@ -199,24 +199,17 @@ class GateState:
             return
         if member.holds and times is not None:
             self._handoffs.yielded(job, member.gate_job.lanes, times)
-        self._count(member, steps, now_s)
-        self._move(member, phase, now_s)
-        self._take_in(member, now_s)
-
-    def _count(self, member: GateMember, steps: int, now_s: float) -> None:
-        """Learn from the turn that ends how long its steps are."""
         done = steps - member.steps
         if member.holds and member.granted and done > 0:
             if member.steps:
-                self._measure(member, (now_s - member.since_s) / done, done)
+                step_s = (now_s - member.since_s) / done
+                known = member.step_s if member.measured else None
+                member.step_s = step_s if known is None else STEP_AGE * known + (1 - STEP_AGE) * step_s
+                member.measured += done
             self._clock.ran(member.gate_job.job, 0.0, member.steps_beside(done, now_s))
         member.steps = max(member.steps, steps)
-
-    def _measure(self, member: GateMember, step_s: float, done: int) -> None:
-        """Its first steps warm up, so a turn that began with none says nothing of the others."""
-        known = member.step_s if member.measured else None
-        member.step_s = step_s if known is None else STEP_AGE * known + (1 - STEP_AGE) * step_s
-        member.measured += done
+        self._move(member, phase, now_s)
+        self._take_in(member, now_s)
 
     def _move(self, member: GateMember, phase: GatePhase, now_s: float) -> None:
         """Book the time it stood as it did, and let it stand otherwise."""

@@ -109,7 +109,10 @@ class CorePlacer:
         if not by_index.keys() >= set(job.gpus):
             self._note(job.key, placed, f"this node has not all of the devices {job.gpus}")
             return
-        now = _placed_at(facts, job, [by_index[gpu] for gpu in job.gpus], self._devices.host.cores)
+        gpus = [by_index[gpu] for gpu in job.gpus]
+        cores = job_cores(job.cores, gpus, self._devices.host.cores)
+        by_rank = cores_of_ranks(gpus, cores) if facts.rank_cores else ()
+        now = replace(facts, gpus=job.gpus, cores=cores, rank_cores=by_rank)
         if now != facts and not self._change(claimed_by.pid, job.key, placed, facts, now):
             return
         placed.asked, placed.grant, placed.lags, placed.trouble = (job.gpus, job.cores), _grant(now), False, ""
@@ -145,13 +148,6 @@ def _roughly(count: int) -> str:
     """By powers of ten: it goes on, and each number is a message."""
     least = 10 ** (len(str(count)) - 1)
     return f"{least} times or more" if least > 1 else "once or more"
-
-
-def _placed_at(facts: LaunchFacts, job: DesiredJob, gpus: Sequence[Gpu], node_cores: Sequence[int]) -> LaunchFacts:
-    """How an attempt is placed where its job shall be."""
-    cores = job_cores(job.cores, gpus, node_cores)
-    by_rank = cores_of_ranks(gpus, cores) if facts.rank_cores else ()
-    return replace(facts, gpus=job.gpus, cores=cores, rank_cores=by_rank)
 
 
 def _grant(facts: LaunchFacts) -> CoreGrant:

@@ -155,7 +155,10 @@ def submit(
     """
     options = job_options.asked(given)
     if notify is not None:
-        options = _told_by(notify, options)
+        labels = options.get("labels", {})
+        if NOTIFY_LABEL in labels:
+            raise MisuseError("--notify: --label notify=... says the same; give one of the two")
+        options = {**options, "labels": {**labels, NOTIFY_LABEL: notify}}
     file = replace(_jobs_asked_for(words or [], options), overridden=frozenset(options))
     if plan:
         if wait or if_plan is not None:
@@ -163,14 +166,6 @@ def submit(
         tell(ask(file, requests_of(file, options)), as_json=as_json)
     else:
         hand_in(file, options, wait=wait, as_json=as_json, if_plan=if_plan)
-
-
-def _told_by(channels: str, options: JobRequestObject) -> JobRequestObject:
-    """Name the channels that tell of a job, where a label does not do so already."""
-    labels = options.get("labels", {})
-    if NOTIFY_LABEL in labels:
-        raise MisuseError("--notify: --label notify=... says the same; give one of the two")
-    return {**options, "labels": {**labels, NOTIFY_LABEL: channels}}
 
 
 def hand_in(
@@ -208,14 +203,26 @@ def requests_of(file: JobFile, options: Mapping[str, Any]) -> list[JobRequestObj
             if isinstance(job["env"], dict):
                 job["env"]["PWD"] = job["workdir"]
         _tell_category(job)
-        _note_what_is_ignored(job)
+        passed = past_begin(job.get("begin"))
+        if passed is not None:
+            output.note(f"note: {passed}")
+        found = directives(job.get("command"), job["workdir"])
+        if found is not None:
+            output.note(f"note: {found}")
+        if output.has_input() and "input" not in job and "pty" not in job:
+            output.note("note: a job does not read standard input; --input - hands it on, --input FILE names a file")
     return wanted
 
 
 def _jobs_asked_for(words: list[str], options: Mapping[str, Any]) -> JobFile:
     """Return the jobs of the file that is named, or the one job that the command line describes."""
     if words and words[0].endswith(SUFFIXES) and Path(words[0]).is_file():
-        return _file_alone(words, options)
+        if len(words) > 1:
+            raise MisuseError(f"submit: options go before the file: colane submit {' '.join(words[1:])} {words[0]}")
+        file = read_job_file(Path(words[0]))
+        if "model_name" in options and any("command" in job for job in file.jobs):
+            raise MisuseError(f"--model: {file.path} has a command; give one of the two")
+        return file
     if len(words) == 1 and words[0].endswith(SUFFIXES):
         raise MisuseError(f"{words[0]}: there is no such file")
     if words and "model_name" in options:
@@ -223,15 +230,6 @@ def _jobs_asked_for(words: list[str], options: Mapping[str, Any]) -> JobFile:
     if not words and "model_name" not in options:
         raise MisuseError("submit: give a command (colane submit -- python train.py), a job file, or --model NAME")
     return JobFile(Path(), [{"command": runnable(words, options.get("workdir"))} if words else {}])
-
-
-def _file_alone(words: list[str], options: Mapping[str, Any]) -> JobFile:
-    if len(words) > 1:
-        raise MisuseError(f"submit: options go before the file: colane submit {' '.join(words[1:])} {words[0]}")
-    file = read_job_file(Path(words[0]))
-    if "model_name" in options and any("command" in job for job in file.jobs):
-        raise MisuseError(f"--model: {file.path} has a command; give one of the two")
-    return file
 
 
 def _shell(job: Mapping[str, Any]) -> JobRequestObject:
@@ -286,18 +284,6 @@ def _tell_category(job: JobRequestObject) -> None:
     elif isinstance(said, str) and parse_category(said) is Category.UNKNOWN:
         known = ", ".join(category.value for category in Category if category is not Category.UNKNOWN)
         output.note(f"note: category {said} is not known ({known}); the job counts as one of an unknown category")
-
-
-def _note_what_is_ignored(job: Mapping[str, Any]) -> None:
-    """Name what a user may expect to go along with a job, and does not."""
-    passed = past_begin(job.get("begin"))
-    if passed is not None:
-        output.note(f"note: {passed}")
-    found = directives(job.get("command"), job["workdir"])
-    if found is not None:
-        output.note(f"note: {found}")
-    if output.has_input() and "input" not in job and "pty" not in job:
-        output.note("note: a job does not read standard input; --input - hands it on, --input FILE names a file")
 
 
 HANDED_ON: Final = "-"

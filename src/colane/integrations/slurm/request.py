@@ -185,7 +185,7 @@ def build(options: SlurmOptions, name: str, source: Path | None) -> dict[str, An
         gpus, tasks = layout.nodes * layout.gpus, layout.nodes * layout.tasks
     per_gpu = read(options, "cpus-per-gpu", _count)
     cores = each * tasks if each else (per_gpu or 0) * gpus
-    named, workdir = job_name(options, name), _workdir(options)
+    named, workdir = job_name(options, name), str(Path.cwd() / Path(options.get("chdir") or ".").expanduser())
     request: dict[str, Any] = {"name": named, "gpus": gpus, "workdir": workdir, "family": _family(named, source)}
     if kind is not None:
         request["gpu_type"] = kind
@@ -265,10 +265,6 @@ def _saving(options: SlurmOptions) -> dict[str, Any]:
 def _memory(options: SlurmOptions, cores: int, gpus: int, nodes: int) -> int:
     factors = (("mem", nodes), ("mem-per-cpu", cores), ("mem-per-gpu", gpus))
     return max((factor * (read(options, name, quantities.size_bytes) or 0) for name, factor in factors), default=0)
-
-
-def _workdir(options: SlurmOptions) -> str:
-    return str(Path.cwd() / Path(options.get("chdir") or ".").expanduser())
 
 
 def _family(name: str, source: Path | None) -> str:

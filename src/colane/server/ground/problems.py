@@ -90,24 +90,20 @@ def from_pydantic(errors: Iterable[Mapping[str, Any]], known_fields: Iterable[st
     """Translate pydantic's first errors; several for one field (a union's branches) become one."""
     found: dict[str, Problem] = {}
     for error in errors:
-        field = _field(error["loc"])
+        location = error["loc"]
+        path = [part for part in location if part not in {"body", "query", "path", "header"}]
+        text = ""
+        for part in path:
+            if isinstance(part, int):
+                text += f"[{part}]" if text else f"jobs[{part}]"
+            else:
+                text += f".{part}" if text else part
+        field = text
         if field not in found:
             found[field] = Problem(field, _message(error, known_fields))
         if len(found) >= PROBLEMS_MAX:
             break
     return list(found.values())
-
-
-def _field(location: Sequence[str | int]) -> str:
-    """`("body", 3, "batch_size")` as `jobs[3].batch_size`: a list at the top is a list of jobs."""
-    path = [part for part in location if part not in {"body", "query", "path", "header"}]
-    text = ""
-    for part in path:
-        if isinstance(part, int):
-            text += f"[{part}]" if text else f"jobs[{part}]"
-        else:
-            text += f".{part}" if text else part
-    return text
 
 
 def _message(error: Mapping[str, Any], known_fields: Iterable[str]) -> str:

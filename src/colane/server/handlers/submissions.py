@@ -143,16 +143,12 @@ class Submissions:
         return prepare_one
 
     def _demand_runnable(self, turn: Turn, owned: Sequence[JobRequest]) -> None:
-        self._demand_channels(owned)
+        found = [unknown_channel(self.parts.config.notify, one.user, one.labels) for one in owned]
+        problems = [Problem(f"jobs[{at}].labels.notify", said) for at, said in enumerate(found) if said]
+        if problems:
+            raise RefusedError(422, problems)
         ownership.demand_runnable(owned, turn.read_model)
 
     def owned(self, requests: list[JobRequest], caller: Caller) -> list[JobRequest]:
         """Return requests that name their users. Raises RefusedError: 403, a user the caller may not submit as."""
         return [ownership.owned(request, caller) for request in requests]
-
-    def _demand_channels(self, requests: Sequence[JobRequest]) -> None:
-        """Refuse jobs that name channels for word of them that are not there for their users."""
-        found = [unknown_channel(self.parts.config.notify, one.user, one.labels) for one in requests]
-        problems = [Problem(f"jobs[{at}].labels.notify", said) for at, said in enumerate(found) if said]
-        if problems:
-            raise RefusedError(422, problems)

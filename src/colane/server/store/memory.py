@@ -47,20 +47,17 @@ class MemoryStore:
             if writer is not None:
                 judge_writer(writer, int(max(self._collections[EPOCHS], default="0")), len(self._audit), self._version)
                 self._version += writer.version is not None
-            self._apply(transaction, puts)
+            for name in transaction.clears:
+                self._collections[name].clear()
+                self._unreadable = {place: one for place, one in self._unreadable.items() if place[0] != name}
+            for delete in transaction.deletes:
+                self._collections[delete.collection].pop(delete.key, None)
+                self._unreadable.pop((delete.collection, delete.key), None)
+            for collection, key, text in puts:
+                self._collections[collection][key] = text
+                self._unreadable.pop((collection, key), None)
             self._audit.extend(lines)
             return len(self._audit)
-
-    def _apply(self, transaction: Transaction, puts: list[tuple[str, str, str]]) -> None:
-        for name in transaction.clears:
-            self._collections[name].clear()
-            self._unreadable = {place: one for place, one in self._unreadable.items() if place[0] != name}
-        for delete in transaction.deletes:
-            self._collections[delete.collection].pop(delete.key, None)
-            self._unreadable.pop((delete.collection, delete.key), None)
-        for collection, key, text in puts:
-            self._collections[collection][key] = text
-            self._unreadable.pop((collection, key), None)
 
     def get(self, collection: str, key: str) -> Document | None:
         with self._lock:

@@ -32,7 +32,14 @@ def open_store(address: StoreAddress | None, state_dir: Path, password_file: Pat
     """
     if address is None:
         return SqliteStore(state_dir / STORE_FILE)
-    known = _known(state_dir)
+    path = state_dir / MADE_FILE
+    try:
+        found = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    except (OSError, ValueError) as error:
+        raise StoreError(f"{path} cannot be read ({error}): it tells which store is this scheduler's") from error
+    if not (isinstance(found, dict) and all(isinstance(id_, str) for id_ in found.values())):
+        raise StoreError(f"{path} is not as it was written: it tells which store is this scheduler's")
+    known = found
     store = connect(address, password_of(password_file), made_before=known.get(str(address)))
     try:
         _note(state_dir, {**known, str(address): store.id})
@@ -96,17 +103,6 @@ def password_of(file: Path | None) -> str | None:
     found = read_token(file)
     if found is None:
         raise StoreError(f"--store-password-file {file}: cannot be read, or is empty")
-    return found
-
-
-def _known(state_dir: Path) -> dict[str, str]:
-    path = state_dir / MADE_FILE
-    try:
-        found = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    except (OSError, ValueError) as error:
-        raise StoreError(f"{path} cannot be read ({error}): it tells which store is this scheduler's") from error
-    if not (isinstance(found, dict) and all(isinstance(id_, str) for id_ in found.values())):
-        raise StoreError(f"{path} is not as it was written: it tells which store is this scheduler's")
     return found
 
 

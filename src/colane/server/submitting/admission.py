@@ -203,18 +203,13 @@ def _conflicts(request: JobRequest, given: set[str]) -> list[Problem]:
         said = {name: getattr(request, name) for name in request.model_fields_set}
         told = senseless(said, has_gpus=request.gpus != (0,))
         problems += [Problem(said_name(field, given), message) for field, message in told]
-    problems += _group_problems(request) + _terminal_problems(request)
-    return problems + _checkpoint_problems(request) + _kind_conflicts(request, given)
-
-
-def _group_problems(request: JobRequest) -> list[Problem]:
-    """What is wrong with how many GPUs it is to have on each of its nodes."""
     each = request.gpus_per_node
     if request.anti_collocation and each > 1:
         text = f"is 1 with anti_collocation, got {each}: give one of the two"
     else:
         text = groups_problem(request.gpus, each) or ""
-    return [Problem("gpus_per_node", text)] if text else []
+    problems += ([Problem("gpus_per_node", text)] if text else []) + _terminal_problems(request)
+    return problems + _checkpoint_problems(request) + _kind_conflicts(request, given)
 
 
 def _terminal_problems(request: JobRequest) -> list[Problem]:

@@ -95,7 +95,12 @@ class Feed:
                 after = lines[-1].number
                 yield lines
             elif known == self.last_number and not self._closed:
-                await self._news()
+                waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+                self._waiting[waiting] = None
+                try:
+                    await waiting
+                finally:
+                    self._waiting.pop(waiting, None)
 
     def text(self, line: AuditLine) -> bytes:
         """Return a line as a server-sent event: id, event (kind) and data (JSON); made once for all subscribers."""
@@ -107,14 +112,6 @@ class Feed:
             if len(self._texts) > RECENT_LINES_MAX:
                 del self._texts[next(iter(self._texts))]
         return known
-
-    async def _news(self) -> None:
-        waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting[waiting] = None
-        try:
-            await waiting
-        finally:
-            self._waiting.pop(waiting, None)
 
     async def _read(self, after: int) -> list[AuditLine]:
         if after >= self.last_number:
