@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, ClassVar, Final
 
-from colane.server.store.checksums import Noting
+from colane.server.store.checksums import Noting, Record
 from colane.server.store.store import (
     Document,
     Durability,
@@ -22,7 +22,6 @@ ANSWER_MAX_S: Final = 10.0
 CONNECT_MAX_S: Final = 5.0
 
 Row = tuple[Any, ...]
-Record = tuple[str, Document] | Unreadable
 
 
 class NetworkStore(Noting):
@@ -104,14 +103,6 @@ class NetworkStore(Noting):
             f"the store {self.address} was emptied or replaced by another while the scheduler runs, so nothing can be "
             f"kept: bring it back ({self.copies})"
         )
-
-    def _noted(self, records: Iterable[tuple[str, Document] | Unreadable]) -> Iterator[tuple[str, Document]]:
-        """Those that can be read; of the others it takes note."""
-        for record in records:
-            if isinstance(record, Unreadable):
-                self._note(record)
-            else:
-                yield record
 
     def _note_fewer(self, counts: Mapping[str, int], found: Mapping[str, int]) -> None:
         for collection, counted in counts.items():

@@ -12,7 +12,7 @@ import socket
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, TypeVar
 
@@ -20,15 +20,13 @@ import psycopg
 from psycopg import errors, sql
 
 from colane.client.tls import CA_VARIABLE
-from colane.server.store.checksums import ALTERED, checksum, decoded, document_text, json_text, shown, text_checksum
+from colane.server.store.checksums import SqlReading, checksum, document_text, json_text, text_checksum
 from colane.server.store.network import ANSWER_MAX_S, CONNECT_MAX_S, SCHEMA, NetworkStore
 from colane.server.store.postgres_functions import CALL, COUNTS, FUNCTION, TABLES
 from colane.server.store.store import (
-    AUDIT,
     AUDIT_LINES_MAX,
     COPIED_KEY,
     META,
-    UNREADABLE_LINE,
     AuditLine,
     Document,
     Durability,
@@ -36,8 +34,6 @@ from colane.server.store.store import (
     StoreError,
     StoreWriter,
     Transaction,
-    Unreadable,
-    UnreadableError,
 )
 from colane.settings.store_address import StoreAddress
 
@@ -81,7 +77,7 @@ Connection = psycopg.Connection[tuple[Any, ...]]
 Answer = TypeVar("Answer")
 
 
-class PostgresStore(NetworkStore):
+class PostgresStore(SqlReading, NetworkStore):
     """A store in Postgres; see `colane.server.store.store.Store` for the methods.
 
     Args:
@@ -94,6 +90,9 @@ class PostgresStore(NetworkStore):
         StoreError: There is no such server, it refuses us, has a newer Colane's store or another than before, or none
             where there was one before.
     """
+
+    VALUE = "%s"
+    CONTAINS = "strpos(body, ?) > 0"
 
     def __init__(
         self,
@@ -146,50 +145,12 @@ class PostgresStore(NetworkStore):
             raise self._gone()
         if rows[0][0] is None:
             return None
-        record = self._decoded(collection, *rows[0])
-        if isinstance(record, Unreadable):
-            self._note(record)
-            raise UnreadableError(str(record))
-        return record[1]
-
-    def count(self, collection: str) -> int:
-        return int(self._read("SELECT count(*) FROM documents WHERE collection = %s", collection)[0][0])
+        return self._document(self._decoded(collection, *rows[0]))
 
     def read_all(self, collection: str) -> Iterator[tuple[str, Document]]:
         """Read in one query, decoded one by one."""
-        query = "SELECT key, body, checksum FROM documents WHERE collection = %s ORDER BY key"
-        return self._all(collection, self._read(query, collection), self._decoded)
-
-    def page(self, collection: str, after: str, limit: int) -> list[tuple[str, Document]]:
-        query = "SELECT key, body, checksum FROM documents WHERE collection = %s AND key > %s ORDER BY key"
-        return self._page(collection, query, [collection, after], limit)
-
-    def page_back(
-        self, collection: str, before: str | None, limit: int, containing: Sequence[str] = ()
-    ) -> list[tuple[str, Document]]:
-        values = [collection]
-        query = "SELECT key, body, checksum FROM documents WHERE collection = %s"
-        if before is not None:
-            query, values = f"{query} AND key < %s", [*values, before]
-        query += " AND strpos(body, %s) > 0" * len(containing) + " ORDER BY key DESC"
-        return self._page(collection, query, [*values, *containing], limit)
-
-    def _page(self, collection: str, query: str, values: list[str], limit: int) -> list[tuple[str, Document]]:
-        """An empty page is the end: one on which nothing can be read is passed over."""
-        offset = 0
-        while rows := self._read(f"{query} LIMIT %s OFFSET %s", *values, limit, offset):
-            if page := list(self._records(collection, rows)):
-                return page
-            offset += limit
-        return []
-
-    def _records(self, collection: str, rows: Iterable[tuple[str, str, int]]) -> Iterator[tuple[str, Document]]:
-        return self._noted(self._decoded(collection, *row) for row in rows)
-
-    def _decoded(self, collection: str, key: str, body: str, known: int) -> tuple[str, Document] | Unreadable:
-        """One record and its key, or what is wrong with it."""
-        is_whole = checksum(collection, key, body) == known
-        return decoded(collection, key.encode(), body.encode()) if is_whole else _altered(collection, key)
+        rows = self._read(self._where("collection = ? ORDER BY key"), collection)
+        return self._all(collection, rows, self._decoded)
 
     def audit(self, after: int, limit: int) -> list[AuditLine]:
         query = "SELECT number, body, checksum FROM audit WHERE number > %s ORDER BY number LIMIT %s"
@@ -198,9 +159,7 @@ class PostgresStore(NetworkStore):
     def _audit_line(self, number: int, body: str, known: int) -> AuditLine:
         if checksum(body) == known:
             return AuditLine(number, *json.loads(body))
-        record = _altered(AUDIT, str(number))
-        self._note(record)
-        return AuditLine(number, 0.0, UNREADABLE_LINE, {"problem": record.problem})
+        return self._altered_line(number)
 
     def snapshot(self) -> Snapshot:
         def together(connection: Connection) -> tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]]:
@@ -215,7 +174,7 @@ class PostgresStore(NetworkStore):
             raise self._gone()
         documents: dict[str, list[tuple[str, Document]]] = {}
         for collection, *row in rows:
-            documents.setdefault(collection, []).extend(self._records(collection, [tuple(row)]))
+            documents.setdefault(collection, []).extend(self._noted([self._decoded(collection, *row)]))
         return Snapshot(int(head[0][0]), documents)
 
     def take_lines(self, lines: Sequence[AuditLine]) -> None:
@@ -431,10 +390,6 @@ def _make(connection: Connection, address: StoreAddress, may_make: bool) -> tupl
             "DELETE FROM audit WHERE number <= (SELECT events FROM head) - %s::bigint", [AUDIT_LINES_MAX]
         )
         return int(row[0]), str(row[1])
-
-
-def _altered(collection: str, key: str) -> Unreadable:
-    return Unreadable(collection, shown(key), ALTERED)
 
 
 PASSWORD_FIX: Final = "give the right password in a file (--store-password-file) or COLANE_STORE_PASSWORD"  # noqa: S105

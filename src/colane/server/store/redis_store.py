@@ -19,16 +19,14 @@ from redis.utils import HIREDIS_AVAILABLE
 
 from colane.client.tls import CA_VARIABLE
 from colane.server.store import redis_functions as functions
-from colane.server.store.checksums import ALTERED, checksum, decoded, document_text, json_text, shown, text_checksum
+from colane.server.store.checksums import Record, checksum, decoded, document_text, json_text, text_checksum
 from colane.server.store.network import ANSWER_MAX_S, CONNECT_MAX_S, SCHEMA, NetworkStore
 from colane.server.store.store import (
-    AUDIT,
     AUDIT_LINES_MAX,
     COLLECTIONS,
     COPIED_KEY,
     EPOCHS,
     META,
-    UNREADABLE_LINE,
     AuditEntry,
     AuditLine,
     Document,
@@ -37,8 +35,6 @@ from colane.server.store.store import (
     StoreError,
     StoreWriter,
     Transaction,
-    Unreadable,
-    UnreadableError,
 )
 from colane.settings.store_address import StoreAddress
 
@@ -192,11 +188,7 @@ class RedisStore(NetworkStore):
             raise self._gone()
         if value is None:
             return None
-        record = self._decoded(collection, key.encode(), value)
-        if isinstance(record, Unreadable):
-            self._note(record)
-            raise UnreadableError(str(record))
-        return record[1]
+        return self._document(self._decoded(collection, key.encode(), value))
 
     def count(self, collection: str) -> int:
         return int(self._ask("read", lambda: self._redis.hlen(self._hashes[collection])))
@@ -231,11 +223,11 @@ class RedisStore(NetworkStore):
     def _records(self, collection: str, rows: Any) -> Iterator[tuple[str, Document]]:  # noqa: ANN401 - pairs of bytes
         return self._noted(self._decoded(collection, key, value) for key, value in rows)
 
-    def _decoded(self, collection: str, key: bytes, value: bytes) -> tuple[str, Document] | Unreadable:
+    @staticmethod
+    def _decoded(collection: str, key: bytes, value: bytes) -> Record:
         """One record and its key, or what is wrong with it."""
         known, body = value[:SUM_DIGITS], value[SUM_DIGITS:]
-        is_whole = b"%08x" % checksum(collection, key, body) == known
-        return decoded(collection, key, body) if is_whole else Unreadable(collection, shown(key), ALTERED)
+        return decoded(collection, key, body, is_whole=b"%08x" % checksum(collection, key, body) == known)
 
     def audit(self, after: int, limit: int) -> list[AuditLine]:
         if limit <= 0:
@@ -247,9 +239,7 @@ class RedisStore(NetworkStore):
         known, body = text[:SUM_DIGITS], text[SUM_DIGITS:]
         if b"%08x" % checksum(body) == known:
             return AuditLine(number, *json.loads(body))
-        record = Unreadable(AUDIT, str(number), ALTERED)
-        self._note(record)
-        return AuditLine(number, 0.0, UNREADABLE_LINE, {"problem": record.problem})
+        return self._altered_line(number)
 
     def snapshot(self) -> Snapshot:
         """A copy of all records: Redis does nothing else for as long as it takes to read all of it."""

@@ -17,9 +17,8 @@ from typing import Any, Final
 
 from colane.server.store.checksums import (
     ALTERED,
-    Noting,
+    SqlReading,
     checksum,
-    decoded,
     document_text,
     json_text,
     shown,
@@ -29,7 +28,6 @@ from colane.server.store.store import (
     AUDIT,
     AUDIT_LINES_MAX,
     EPOCHS,
-    UNREADABLE_LINE,
     AuditLine,
     Delete,
     Document,
@@ -39,7 +37,6 @@ from colane.server.store.store import (
     StoreWriter,
     Transaction,
     Unreadable,
-    UnreadableError,
     judge_writer,
 )
 
@@ -108,7 +105,7 @@ def know_checksums(connection: sqlite3.Connection) -> None:
     connection.create_function("checksum", -1, checksum, deterministic=True)
 
 
-class SqliteStore(Noting):
+class SqliteStore(SqlReading):
     """A store in one SQLite file; see `colane.server.store.store.Store` for the methods.
 
     Args:
@@ -119,6 +116,9 @@ class SqliteStore(Noting):
         StoreError: The file cannot be opened, is no database, is damaged, was written by a newer Colane, or is empty
             where a store was kept before.
     """
+
+    VALUE = "?"
+    CONTAINS = "instr(body, ?)"
 
     def __init__(self, path: Path, *, busy_timeout_s: float = BUSY_TIMEOUT_S) -> None:
         super().__init__()
@@ -199,62 +199,16 @@ class SqliteStore(Noting):
         return last + len(lines)
 
     def get(self, collection: str, key: str) -> Document | None:
-        query = "SELECT key, body, checksum FROM documents WHERE collection = ? AND key = ?"
-        rows = self._read(query, collection, key)
-        if not rows:
-            return None
-        record = self._decoded(collection, *rows[0])
-        if isinstance(record, Unreadable):
-            raise UnreadableError(str(record))
-        return record[1]
+        rows = self._read(self._where("collection = ? AND key = ?"), collection, key)
+        return self._document(self._decoded(collection, *rows[0])) if rows else None
 
     def remember(self, *collections: str) -> None:
         """Nothing: no scheduler waits beside one on a file."""
 
-    def count(self, collection: str) -> int:
-        return int(self._read("SELECT count(*) FROM documents WHERE collection = ?", collection)[0][0])
-
     def read_all(self, collection: str) -> Iterator[tuple[str, Document]]:
         """Read in one query, decoded one by one."""
-        query = "SELECT key, body, checksum FROM documents WHERE collection = ? ORDER BY key"
-        return self._records(collection, self._read(query, collection))
-
-    def page(self, collection: str, after: str, limit: int) -> list[tuple[str, Document]]:
-        query = "SELECT key, body, checksum FROM documents WHERE collection = ? AND key > ? ORDER BY key"
-        return self._page(collection, query, [collection, after], limit)
-
-    def page_back(
-        self, collection: str, before: str | None, limit: int, containing: Sequence[str] = ()
-    ) -> list[tuple[str, Document]]:
-        values: list[str | int] = [collection]
-        query = "SELECT key, body, checksum FROM documents WHERE collection = ?"
-        if before is not None:
-            query, values = f"{query} AND key < ?", [*values, before]
-        query += " AND instr(body, ?)" * len(containing) + " ORDER BY key DESC"
-        return self._page(collection, query, [*values, *containing], limit)
-
-    def _page(self, collection: str, query: str, values: list[str | int], limit: int) -> list[tuple[str, Document]]:
-        """An empty page is the end: one on which nothing can be read is passed over."""
-        offset = 0
-        while rows := self._read(f"{query} LIMIT ? OFFSET ?", *values, limit, offset):
-            if page := list(self._records(collection, rows)):
-                return page
-            offset += limit
-        return []
-
-    def _records(self, collection: str, rows: Iterable[tuple[bytes, bytes, int]]) -> Iterator[tuple[str, Document]]:
-        for row in rows:
-            record = self._decoded(collection, *row)
-            if not isinstance(record, Unreadable):
-                yield record
-
-    def _decoded(self, collection: str, key: bytes, body: bytes, known: int) -> tuple[str, Document] | Unreadable:
-        """One record and its key, or what is wrong with it, which is noted."""
-        is_whole = checksum(collection, key, body) == known
-        record = decoded(collection, key, body) if is_whole else Unreadable(collection, shown(key), ALTERED)
-        if isinstance(record, Unreadable):
-            self._note(record)
-        return record
+        rows = self._read(self._where("collection = ? ORDER BY key"), collection)
+        return self._noted(self._decoded(collection, *row) for row in rows)
 
     def audit(self, after: int, limit: int) -> list[AuditLine]:
         query = "SELECT number, at_s, kind, body, checksum FROM audit WHERE number > ? ORDER BY number LIMIT ?"
@@ -263,9 +217,7 @@ class SqliteStore(Noting):
     def _line(self, number: int, at_s: float, kind: bytes, body: bytes, known: int) -> AuditLine:
         if checksum(number, at_s, kind, body) == known:
             return AuditLine(number, at_s, kind.decode(), json.loads(body))
-        record = Unreadable(AUDIT, str(number), ALTERED)
-        self._note(record)
-        return AuditLine(number, 0.0, UNREADABLE_LINE, {"problem": record.problem})
+        return self._altered_line(number)
 
     def last_audit_number(self) -> int:
         with self._read_lock:
