@@ -153,7 +153,7 @@ def list_added(as_json: output.Json = False, template: Format = None) -> None:
     rows = [
         [
             node["name"],
-            "lost" if node["lost"] else node["state"],
+            node["state"],
             str(len(node["gpus"])),
             str(len(node["jobs"])),
             (node.get("agent_version") or "?") + " !" * differs(node),
@@ -313,7 +313,7 @@ def _for_each(do: Callable[[SshNode], None], places: Sequence[SshNode]) -> None:
 def _listed(node: NodeObject, place: SshNode | None) -> dict[str, Any]:
     return {
         "name": node["name"],
-        "state": "lost" if node["lost"] else node["state"],
+        "state": node["state"],
         "version": node.get("agent_version"),
         "differs": differs(node),
         "at": None if place is None else place.at,

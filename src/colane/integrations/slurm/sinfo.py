@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from colane.facts.node import slurm_word
 from colane.integrations.slurm import contact, getopt
 from colane.integrations.slurm.contact import SlurmError
 from colane.integrations.slurm.rows import duration
@@ -100,14 +101,8 @@ def run(words: Sequence[str], shims: str) -> int:
 
 def state_of(node: NodeObject) -> str:
     """Return Slurm's word for what a machine does."""
-    if node["lost"]:
-        return "down"
-    if node["drain"] is not None:
-        return "drng" if node["jobs"] else "drain"
     used = {slot["gpu"] for job in node["jobs"] for slot in job["slots"]}
-    if not node["jobs"]:
-        return "idle"
-    return "alloc" if node["gpus"] and len(used) == len(node["gpus"]) else "mix"
+    return slurm_word(node["state"], len(node["gpus"]), len(used), has_jobs=bool(node["jobs"]))
 
 
 def _use(each: SlurmNode) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from colane.api.seeing import OverviewAnswer
+from colane.facts.node import NodeWord, node_word, slurm_word
 from colane.model.arrays import number_of
 from colane.model.device_use import DeviceUsage
 from colane.model.hardware import Gpu
@@ -170,14 +171,14 @@ NODE_STATES: Final = ("alloc", "mixed", "idle", "down", "drain", "drained", "dra
 
 
 def _node_states(parts: Parts, record: NodeRecord) -> list[str]:
-    if record.lost:
-        return ["down"]
+    """Slurm's words for what a node does: of one that takes no jobs three, what jobs have of it first."""
     jobs = parts.read_model.assigned(record.node.name)
-    held = {gpu for job in jobs for gpu in job.gpus_held if gpu.node == record.node.name}
-    base = "idle" if not jobs else "alloc" if len(held) >= len(record.node.gpus) else "mixed"
-    if record.node.takes_jobs:
-        return [base]
-    return [base, "drain", "draining" if jobs else "drained"]
+    word = node_word(record.node, is_lost=record.lost, has_jobs=bool(jobs))
+    if word is NodeWord.LOST:
+        return ["down"]
+    held = slurm_word(NodeWord.UP, len(record.node.gpus), _booked(parts, record)[2], has_jobs=bool(jobs))
+    use = "mixed" if held == "mix" else held
+    return [use] if word is NodeWord.UP else [use, "drain", "draining" if jobs else "drained"]
 
 
 def _booked(parts: Parts, record: NodeRecord) -> tuple[int, int, int]:

@@ -8,6 +8,7 @@ from operator import attrgetter
 from typing import Final, NamedTuple
 
 from colane.api.seeing import OverviewAnswer
+from colane.facts.node import NodeWord, node_word
 from colane.model.device_use import DeviceUsage
 from colane.model.hardware import Node
 from colane.model.job import Job, JobId
@@ -124,8 +125,8 @@ def _cluster(text: MetricText, parts: Parts, overview: OverviewAnswer) -> None:
         "colane_devices", GAUGE, "Devices by what they do.",
         ((f'{{state="{state}"}}', float(str(count))) for state, count in counts),
     )  # fmt: skip
-    nodes = Counter(_node_state(parts, name) for name in parts.read_model.nodes)
-    states = ("up", "draining", "taken-out", "lost")
+    nodes = Counter(node_word(one.node, is_lost=one.lost, has_jobs=True) for one in parts.read_model.nodes.values())
+    states = (NodeWord.UP, NodeWord.DRAINING, NodeWord.TAKEN_OUT, NodeWord.LOST)
     text.family(
         "colane_nodes", GAUGE, "Nodes by state.", ((f'{{state="{state}"}}', nodes.get(state, 0)) for state in states)
     )
@@ -146,13 +147,6 @@ def _cluster(text: MetricText, parts: Parts, overview: OverviewAnswer) -> None:
         "colane_sharing_gain_ratio", GAUGE, "What jobs that share a device get done there together, of one alone.",
         [("", overview["sharing_gain"])],
     )  # fmt: skip
-
-
-def _node_state(parts: Parts, name: str) -> str:
-    record = parts.read_model.nodes[name]
-    if record.lost:
-        return "lost"
-    return "draining" if record.node.drains else "up" if record.node.closed is None else "taken-out"
 
 
 DEVICE_VALUES: Final[Mapping[str, str]] = {

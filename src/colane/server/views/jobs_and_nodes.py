@@ -42,6 +42,7 @@ from colane.core.cluster.sized_speeds import SizedSpeed
 from colane.core.reducers import reforming
 from colane.cpu.contention import ContentionConfig
 from colane.facts.job import job_facts, stalled
+from colane.facts.node import node_word
 from colane.model.hardware import Node
 from colane.model.job import Job, JobId, JobState, StateChange, SuspendVia
 from colane.model.job_fields import JOB_FIELDS, Shelf
@@ -328,7 +329,7 @@ def node_view(
     return {
         **_told_of(record.node),
         "generation": record.generation,
-        "state": _node_state(record, jobs),
+        "state": node_word(record.node, is_lost=record.lost, has_jobs=bool(jobs)).value,
         "lost": record.lost,
         "last_seen_s": last_seen_s,
         "messages": [*record.messages, *closed(record.node)],
@@ -358,14 +359,6 @@ def _told_of(node: Node) -> HardwareObject:
             _told.clear()
         known = _told[node.name] = node, documents.encode_node(node)
     return known[1]
-
-
-def _node_state(record: NodeRecord, jobs: list[Job]) -> str:
-    if record.lost:
-        return "lost"
-    if not record.node.drains:
-        return "up" if record.node.closed is None else "taken-out"
-    return "draining" if jobs else "drained"
 
 
 def closed(node: Node) -> list[str]:

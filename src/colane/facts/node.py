@@ -1,0 +1,37 @@
+"""What is told of one node: its state in a word, and Slurm's word for it."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from colane.model.hardware import Node
+
+
+class NodeWord(StrEnum):
+    """What a node does."""
+
+    UP = "up"
+    TAKEN_OUT = "taken-out"
+    """Something is wrong with it: it takes no jobs, and is tried again later."""
+    DRAINING = "draining"
+    """It takes no new jobs, and some are left."""
+    DRAINED = "drained"
+    LOST = "lost"
+
+
+def node_word(node: Node, *, is_lost: bool, has_jobs: bool) -> NodeWord:
+    """Return the state of a node; what its operator says of it goes before what was found."""
+    if is_lost:
+        return NodeWord.LOST
+    if node.drains:
+        return NodeWord.DRAINING if has_jobs else NodeWord.DRAINED
+    return NodeWord.UP if node.closed is None else NodeWord.TAKEN_OUT
+
+
+def slurm_word(word: str, gpus: int, held: int, *, has_jobs: bool) -> str:
+    """Return Slurm's short word for a node in a state, of whose GPUs jobs hold some."""
+    if word == NodeWord.LOST:
+        return "down"
+    if word != NodeWord.UP:
+        return "drng" if has_jobs else "drain"
+    return "alloc" if gpus and held >= gpus else "mix" if has_jobs else "idle"

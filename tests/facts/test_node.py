@@ -1,0 +1,57 @@
+"""The law of facts: of one moment, every screen tells the same of a node."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from colane.integrations.slurm.sinfo import LONG_STATES, state_of
+from colane.model.choices import MetricNames
+from colane.model.hardware import Closed, Drain
+from tests.server.harness import World, gpu, launched, node, report, world
+from tests.server.test_metrics import scrape
+
+DRAIN = Drain("ann", "new fan", 0.0, None)
+KINDS: dict[str, dict[str, Any]] = {
+    "up": {},
+    "drained": {"drain": DRAIN},
+    "about to end": {"notice": DRAIN},
+    "taken out": {"closed": Closed("slow", 1e12)},
+    "taken out, and drained": {"closed": Closed("slow", 1e12), "drain": DRAIN},
+}
+JOBS: dict[str, tuple[dict[str, Any], ...]] = {
+    "none": (), "on one GPU": ({"gpus": 1},), "on all GPUs": ({"gpus": 2},), "on cores": ({"gpus": 0, "cores": 1},),
+}  # fmt: skip
+
+
+async def told(w: World) -> tuple[str, str, set[str], set[str]]:
+    """Return what the node says of itself, `sinfo`, and the states that the two kinds of metrics count it in."""
+    (one,) = await w.good("GET", "/nodes")
+    found = await scrape(w)
+    own = {dict(at)["state"] for at, value in found["colane_nodes"].items() if value}
+    slurm = {name.removeprefix("slurm_nodes_") for name in found if name.startswith("slurm_nodes_") and found[name][()]}
+    return one["state"], LONG_STATES[state_of(one)], own, slurm
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("jobs", JOBS)
+async def test_every_screen_tells_the_same_state_of_a_node(kind: str, jobs: str) -> None:
+    async with world(metrics_names=frozenset(MetricNames)) as w:
+        await w.good("POST", "/node", {**node(), "gpus": [gpu(0), gpu(1)]})
+        for job in JOBS[jobs]:
+            await w.submit(**job)
+            await w.good("POST", "/node/n1/report", report(launched(1)))
+        nodes = w.service.driver.read_model.nodes
+        nodes["n1"] = replace(nodes["n1"], node=replace(nodes["n1"].node, **KINDS[kind]))
+        state, in_sinfo, own, slurm = await told(w)
+        assert state == {"up": "up", "taken out": "taken-out"}.get(kind, "draining" if JOBS[jobs] else "drained")
+        assert own == {"draining" if state == "drained" else state}
+        use = {"none": "idle", "on all GPUs": "allocated"}.get(jobs, "mixed")
+        leaves = "draining" if JOBS[jobs] else "drained"
+        assert in_sinfo == (use if kind == "up" else leaves)
+        counted = {use.replace("allocated", "alloc")}
+        assert slurm == (counted if kind == "up" else counted | {"drain", leaves})
+        nodes["n1"] = replace(nodes["n1"], lost=True)
+        assert await told(w) == ("lost", "down", {"lost"}, {"down"})
