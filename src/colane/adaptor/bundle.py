@@ -96,21 +96,13 @@ def start_files() -> dict[str, str]:
 
 
 def install(site_packages: Path) -> None:
-    """Put the start-up files into an environment.
-
-    Raises:
-        OSError: It cannot be written.
-    """
+    """Put the start-up files into an environment. Raises OSError: it cannot be written."""
     for name, text in start_files().items():
         (site_packages / name).write_text(text)
 
 
 def uninstall(site_packages: Path) -> bool:
-    """Take them out again; False when there were none.
-
-    Raises:
-        OSError: It cannot be written.
-    """
+    """Take them out again; False when there were none. Raises OSError: it cannot be written."""
     found = [site_packages / name for name in start_files() if (site_packages / name).exists()]
     for path in found:
         path.unlink()

@@ -205,11 +205,7 @@ class Writer:
             self._words[UNCOUNTED_WORD] = self.uncounted = self.steps
 
     def stay(self) -> None:
-        """Give the place to no other process from now on.
-
-        Raises:
-            WireError: Another process has it already.
-        """
+        """Give the place to no other process from now on. Raises WireError: another process has it already."""
         if self._words[PID_WORD] != os.getpid():
             raise WireError("another process reports the steps")
         self._mark = 0

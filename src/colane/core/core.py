@@ -94,17 +94,11 @@ Handler = Callable[[Step, Any], None]
 
 
 class QueueReasons(NamedTuple):
-    """Why jobs wait.
+    """Why jobs wait."""
 
-    Attributes:
-        reasons: Of each waiting job that nothing holds.
-        holds: GPUs kept for waiting jobs.
-        reserved: Nodes, by name, reserved for waiting jobs that they cannot hold yet.
-    """
-
-    reasons: Mapping[JobId, Reason]
-    holds: Mapping[JobId, tuple[GpuId, ...]]
-    reserved: Mapping[str, JobId]
+    reasons: Mapping[JobId, Reason]  # of each waiting job that nothing holds
+    holds: Mapping[JobId, tuple[GpuId, ...]]  # GPUs kept for waiting jobs
+    reserved: Mapping[str, JobId]  # nodes, by name, reserved for waiting jobs that they cannot hold yet
 
 
 HANDLERS: dict[type, Handler] = {
@@ -242,11 +236,7 @@ class Core:
         step.grown = []
 
     def why(self, job: JobId, now_s: float) -> Reason:
-        """Why a live job is where it is.
-
-        Raises:
-            KeyError: There is no such live job.
-        """
+        """Why a live job is where it is. Raises KeyError: there is no such live job."""
         asked = self.state.jobs[job]
         if not asked.is_waiting:
             return self.why_held(job)

@@ -275,34 +275,20 @@ class Outcome:
     """What one `Core.step` changed and what the driver must do.
 
     The driver first makes `jobs`, `nodes`, `profiles` and `measurements` durable in one transaction, then nudges.
-
-    Attributes:
-        version: Version of the state after the step.
-        jobs: New values of all changed jobs, ended ones included, in order of id.
-        nodes: Names of nodes whose desired jobs or hardware changed; their generation is now `version`.
-        lost_nodes: Names of nodes that left.
-        profiles: New or changed profiles.
-        measurements: Sets that were measured.
-        decisions: Actions carried out.
-        rejected: Evidence of a plan that failed its check.
-        stale: Events that were not believed, each with the reason.
-        wake_s: When the next timer is due; None when there is none.
-        used: What users have used whose jobs have left GPUs.
-        forgotten: Families of which nothing is known any more but what is among `profiles`, `measurements` and
-            `lengths`.
-        lengths: How long the jobs of families ran of which one has ended.
     """
 
-    version: Final[int]
-    jobs: Final[tuple[Job, ...]] = ()
+    version: Final[int]  # version of the state after the step
+    jobs: Final[tuple[Job, ...]] = ()  # new values of all changed jobs, ended ones included, in order of id
+    # names of nodes whose desired jobs or hardware changed; their generation is now `version`
     nodes: Final[tuple[str, ...]] = ()
-    lost_nodes: Final[tuple[str, ...]] = ()
-    profiles: Final[tuple[Profile, ...]] = ()
-    measurements: Final[tuple[SetMeasurement, ...]] = ()
-    decisions: Final[tuple[Decision, ...]] = ()
-    rejected: Final[RejectedPlan | None] = None
-    stale: Final[tuple[tuple[Event, str], ...]] = ()
-    wake_s: Final[float | None] = None
-    used: Final[tuple[UsedGpus, ...]] = ()
+    lost_nodes: Final[tuple[str, ...]] = ()  # names of nodes that left
+    profiles: Final[tuple[Profile, ...]] = ()  # new or changed profiles
+    measurements: Final[tuple[SetMeasurement, ...]] = ()  # sets that were measured
+    decisions: Final[tuple[Decision, ...]] = ()  # actions carried out
+    rejected: Final[RejectedPlan | None] = None  # evidence of a plan that failed its check
+    stale: Final[tuple[tuple[Event, str], ...]] = ()  # events that were not believed, each with the reason
+    wake_s: Final[float | None] = None  # when the next timer is due; None when there is none
+    used: Final[tuple[UsedGpus, ...]] = ()  # what users have used whose jobs have left GPUs
+    # families of which nothing is known any more but what is among `profiles`, `measurements` and `lengths`
     forgotten: Final[tuple[str, ...]] = ()
-    lengths: Final[tuple[FamilyLengths, ...]] = ()
+    lengths: Final[tuple[FamilyLengths, ...]] = ()  # how long the jobs of families ran of which one has ended

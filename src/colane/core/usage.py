@@ -23,18 +23,12 @@ TRUTHS_MIN: Final = 5
 
 
 class UsedGpus(NamedTuple):
-    """GPU seconds of a user, as they counted at `at_s`.
+    """GPU seconds of a user, as they counted at `at_s`."""
 
-    Attributes:
-        user: The user.
-        gpu_s: The seconds.
-        at_s: When they counted so much.
-        truths_owed: Jobs in a row that must keep to their declared totals of steps before these are believed again.
-    """
-
-    user: str
-    gpu_s: float
-    at_s: float
+    user: str  # the user
+    gpu_s: float  # the seconds
+    at_s: float  # when they counted so much
+    # jobs in a row that must keep to their declared totals of steps before these are believed again
     truths_owed: int = 0
 
 

@@ -10,27 +10,18 @@ from colane.cpu.tuner import TunerName
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TuningConfig:
-    """How the cores of training jobs are tuned (paper D, section IV-B).
+    """How the cores of training jobs are tuned (paper D, section IV-B)."""
 
-    Attributes:
-        tuner: Says what is tried next.
-        window_s: How long a number of cores is tried, at least; the paper's step.
-        steps_min: Steps it is tried for, at least.
-        samples_min: Samples of utilisation, of a job that reports no steps.
-        settle_s: After a change the job is let run this long before it is looked at: buffers run empty or full.
-        warm_up_s: The same after the first step of an attempt.
-        left_min_s: A job known to end sooner is not tuned (the paper does not say).
-        is_need: Whether a job waits for the cores it is to start with, as under CODA others give theirs up for it;
-            otherwise it starts with those there are.
-    """
-
-    tuner: TunerName = TunerName.LINEAR
-    window_s: float = 90.0
-    steps_min: int = 10
-    samples_min: int = 9
+    tuner: TunerName = TunerName.LINEAR  # says what is tried next
+    window_s: float = 90.0  # how long a number of cores is tried, at least; the paper's step
+    steps_min: int = 10  # steps it is tried for, at least
+    samples_min: int = 9  # samples of utilisation, of a job that reports no steps
+    # after a change the job is let run this long before it is looked at: buffers run empty or full
     settle_s: float = 5.0
-    warm_up_s: float = 30.0
-    left_min_s: float = 900.0
+    warm_up_s: float = 30.0  # the same after the first step of an attempt
+    left_min_s: float = 900.0  # a job known to end sooner is not tuned (the paper does not say)
+    # whether a job waits for the cores it is to start with, as under CODA others give theirs up for it; otherwise it
+    # starts with those there are
     is_need: bool = False
 
     @classmethod

@@ -18,29 +18,17 @@ STEP_FACTOR = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContentionConfig:
-    """Thresholds of the contention eliminator.
+    """Thresholds of the contention eliminator."""
 
-    Attributes:
-        threshold_ratio: Part of a node's bandwidth above which a job may be held back (the paper's 75 %).
-        release_ratio: Part below which a job may be let go.
-        drop_ratio: A training job is slowed when it is slower by more than this than it was.
-        interval_s: One step an interval; also how often the bandwidth is measured.
-        release_s: For so long the node is below `release_ratio` before the first step back.
-        release_factor_max: The wait doubles each time a job is held back anew, up to so many times `release_s`.
-        bandwidth_min_ratio: Least part of the bandwidth that a job is left, where the machine can bound it.
-        used_min_ratio: A job that uses less of the bandwidth is not held back for it.
-        steps_min: Steps over which the speed of a training job is taken, at least.
-    """
-
-    threshold_ratio: float = 0.75
-    release_ratio: float = 0.60
-    drop_ratio: float = 0.05
-    interval_s: float = 10.0
-    release_s: float = 60.0
-    release_factor_max: int = 16
-    bandwidth_min_ratio: float = 0.1
-    used_min_ratio: float = 0.02
-    steps_min: int = 3
+    threshold_ratio: float = 0.75  # part of a node's bandwidth above which a job may be held back (the paper's 75 %)
+    release_ratio: float = 0.60  # part below which a job may be let go
+    drop_ratio: float = 0.05  # a training job is slowed when it is slower by more than this than it was
+    interval_s: float = 10.0  # one step an interval; also how often the bandwidth is measured
+    release_s: float = 60.0  # for so long the node is below `release_ratio` before the first step back
+    release_factor_max: int = 16  # the wait doubles each time a job is held back anew, up to so many times `release_s`
+    bandwidth_min_ratio: float = 0.1  # least part of the bandwidth that a job is left, where the machine can bound it
+    used_min_ratio: float = 0.02  # a job that uses less of the bandwidth is not held back for it
+    steps_min: int = 3  # steps over which the speed of a training job is taken, at least
 
     @classmethod
     def of(cls, interval_s: float) -> Self:
@@ -49,21 +37,13 @@ class ContentionConfig:
 
 
 class Consumer(NamedTuple):
-    """A job without GPUs on a node.
+    """A job without GPUs on a node."""
 
-    Attributes:
-        job: Its number.
-        used_ratio: Part of the node's bandwidth it uses.
-        cores: Cores it may use now.
-        cores_whole: Cores it may use when it is not held back.
-        bandwidth_ratio: Part of the bandwidth it may use now.
-    """
-
-    job: int
-    used_ratio: float
-    cores: int
-    cores_whole: int
-    bandwidth_ratio: float = 1.0
+    job: int  # its number
+    used_ratio: float  # part of the node's bandwidth it uses
+    cores: int  # cores it may use now
+    cores_whole: int  # cores it may use when it is not held back
+    bandwidth_ratio: float = 1.0  # part of the bandwidth it may use now
 
     @property
     def is_held_back(self) -> bool:
@@ -72,21 +52,13 @@ class Consumer(NamedTuple):
 
 
 class Look(NamedTuple):
-    """One interval of a node.
+    """One interval of a node."""
 
-    Attributes:
-        at_s: Its end.
-        used_ratio: Part of its bandwidth that was used.
-        trains: Whether a training job makes steps there.
-        is_slowed: Whether one of those was slowed.
-        can_limit: Whether bandwidth can be bounded there; else cores are taken.
-    """
-
-    at_s: float
-    used_ratio: float
-    trains: bool
-    is_slowed: bool
-    can_limit: bool = False
+    at_s: float  # its end
+    used_ratio: float  # part of its bandwidth that was used
+    trains: bool  # whether a training job makes steps there
+    is_slowed: bool  # whether one of those was slowed
+    can_limit: bool = False  # whether bandwidth can be bounded there; else cores are taken
 
 
 class Change(NamedTuple):

@@ -13,19 +13,12 @@ from colane.model.job import JobId
 
 
 class Share(NamedTuple):
-    """One job's cores on a node.
+    """One job's cores on a node."""
 
-    Attributes:
-        job: Which.
-        has: How many it has.
-        wants: With how many it goes as fast as with more, as far as is known; it is given no more.
-        part: Its part of the node's cores by the GPUs it has; it gives up none of these.
-    """
-
-    job: JobId
-    has: int
-    wants: int
-    part: int
+    job: JobId  # which
+    has: int  # how many it has
+    wants: int  # with how many it goes as fast as with more, as far as is known; it is given no more
+    part: int  # its part of the node's cores by the GPUs it has; it gives up none of these
 
 
 def share_out(shares: Sequence[Share], free: int) -> dict[JobId, int]:

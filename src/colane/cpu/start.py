@@ -41,17 +41,11 @@ class CoreHistory(NamedTuple):
 
 
 class StartCores(NamedTuple):
-    """Cores a job starts with.
+    """Cores a job starts with."""
 
-    Attributes:
-        per_gpu: For each of its GPUs; over several nodes for each node.
-        total: On one node: for all its GPUs there.
-        source: What that rests on.
-    """
-
-    per_gpu: int
-    total: int
-    source: StartFrom
+    per_gpu: int  # for each of its GPUs; over several nodes for each node
+    total: int  # on one node: for all its GPUs there
+    source: StartFrom  # what that rests on
 
 
 def start_cores(

@@ -32,16 +32,11 @@ class TunerName(StrEnum):
 
 
 class CoreTry(NamedTuple):
-    """Cores that a job had for a while, and how fast it went.
+    """Cores that a job had for a while, and how fast it went."""
 
-    Attributes:
-        cores: Cores for each of its GPUs, at least 1.
-        speed: Mean of its samples, steps per second or any measure in proportion to them.
-        utilisation: Part of the time its GPU was busy, 0..1, where it had it alone; None where that says nothing.
-    """
-
-    cores: int
-    speed: float
+    cores: int  # cores for each of its GPUs, at least 1
+    speed: float  # mean of its samples, steps per second or any measure in proportion to them
+    # part of the time its GPU was busy, 0..1, where it had it alone; None where that says nothing
     utilisation: float | None = None
 
 

@@ -44,35 +44,21 @@ METHODS: Final = ("work ahead", "recent waits", "plan by mean lengths", "roll-ou
 
 
 class StartPoints(NamedTuple):
-    """What is said of one start before it is widened, by method, and of its end.
+    """What is said of one start before it is widened, by method, and of its end."""
 
-    Attributes:
-        starts_s: By method, in `METHODS`' order.
-        lengths_s: How long it runs, one for each roll-out.
-        is_told: Whether its length is told.
-    """
-
-    starts_s: tuple[float, ...]
-    lengths_s: list[float]
-    is_told: bool
+    starts_s: tuple[float, ...]  # by method, in `METHODS`' order
+    lengths_s: list[float]  # how long it runs, one for each roll-out
+    is_told: bool  # whether its length is told
 
 
 class StartQuote(NamedTuple):
-    """What is told of one job.
+    """What is told of one job."""
 
-    Attributes:
-        job: Which.
-        at_s: When it was said.
-        starts: By method.
-        end: When it ends.
-        is_told: Whether its own length is told.
-    """
-
-    job: int
-    at_s: float
-    starts: tuple[QuoteBounds, ...]
-    end: QuoteBounds
-    is_told: bool
+    job: int  # which
+    at_s: float  # when it was said
+    starts: tuple[QuoteBounds, ...]  # by method
+    end: QuoteBounds  # when it ends
+    is_told: bool  # whether its own length is told
 
     @property
     def start(self) -> QuoteBounds:

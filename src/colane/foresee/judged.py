@@ -21,17 +21,11 @@ MISS_COSTS: Final = 10.0
 
 
 class Foretold(NamedTuple):
-    """A quote, and what came of it.
+    """A quote, and what came of it."""
 
-    Attributes:
-        quote: What was said.
-        start_s: In how many seconds it started; NaN where it has not.
-        end_s: Likewise, of its end.
-    """
-
-    quote: StartQuote
-    start_s: float
-    end_s: float
+    quote: StartQuote  # what was said
+    start_s: float  # in how many seconds it started; NaN where it has not
+    end_s: float  # likewise, of its end
 
 
 class SomeQuotes(NamedTuple):
@@ -43,29 +37,17 @@ class SomeQuotes(NamedTuple):
 
 
 class JudgedQuotes(NamedTuple):
-    """How good quotes were.
+    """How good quotes were."""
 
-    Attributes:
-        quotes: How many.
-        holds: SomeQuotes of them that held.
-        early: SomeQuotes that came sooner than said.
-        late: SomeQuotes that came later.
-        score: Winkler's interval score, of logarithms; less is better.
-        error: Median relative error of the point, of at least a minute.
-        width: Median of upper over lower bound.
-        by_horizon: Those of each horizon.
-        known: Those that were said to be known.
-    """
-
-    quotes: int
-    holds: float
-    early: float
-    late: float
-    score: float
-    error: float
-    width: float
-    by_horizon: tuple[SomeQuotes, ...]
-    known: SomeQuotes
+    quotes: int  # how many
+    holds: float  # SomeQuotes of them that held
+    early: float  # SomeQuotes that came sooner than said
+    late: float  # SomeQuotes that came later
+    score: float  # winkler's interval score, of logarithms; less is better
+    error: float  # median relative error of the point, of at least a minute
+    width: float  # median of upper over lower bound
+    by_horizon: tuple[SomeQuotes, ...]  # those of each horizon
+    known: SomeQuotes  # those that were said to be known
 
 
 def judged(foretold: Sequence[Foretold]) -> dict[str, JudgedQuotes]:

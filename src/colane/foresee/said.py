@@ -9,19 +9,12 @@ BURSTS_MIN: Final = 10
 
 
 class QuoteBounds(NamedTuple):
-    """A quote: in how many seconds, with a probability of 80 % between the first and the last.
+    """A quote: in how many seconds, with a probability of 80 % between the first and the last."""
 
-    Attributes:
-        p10_s: The lower bound.
-        p50_s: The median.
-        p90_s: The upper bound.
-        bursts: Separate bursts of quotes that are known near this horizon.
-    """
-
-    p10_s: float
-    p50_s: float
-    p90_s: float
-    bursts: int
+    p10_s: float  # the lower bound
+    p50_s: float  # the median
+    p90_s: float  # the upper bound
+    bursts: int  # separate bursts of quotes that are known near this horizon
 
     @property
     def is_known(self) -> bool:
@@ -30,18 +23,10 @@ class QuoteBounds(NamedTuple):
 
 
 class Shown(NamedTuple):
-    """What is shown of a live job.
+    """What is shown of a live job."""
 
-    Attributes:
-        at_s: When it was worked out.
-        start: When it starts; None of one that runs.
-        end: When it ends.
-        end_point_s: The same before it was widened.
-        is_told: Whether its own length is told.
-    """
-
-    at_s: float
-    start: QuoteBounds | None
-    end: QuoteBounds
-    end_point_s: float
-    is_told: bool
+    at_s: float  # when it was worked out
+    start: QuoteBounds | None  # when it starts; None of one that runs
+    end: QuoteBounds  # when it ends
+    end_point_s: float  # the same before it was widened
+    is_told: bool  # whether its own length is told

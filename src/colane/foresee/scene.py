@@ -11,31 +11,18 @@ Rank = tuple[float, ...]
 
 
 class PresentJob(NamedTuple):
-    """A live job of a pool.
+    """A live job of a pool."""
 
-    Attributes:
-        job: Which.
-        owner: Whose jobs are like it.
-        gpus: It asks for, or has.
-        had_s: Service it has had that counts.
-        left_s: What it has left where that is told, alone where it is fastest; None where it is not.
-        most_s: What it may still run by its limit; None without one.
-        slice_s: After so much more service it loses its place in the order; None where it does not.
-        runs: Whether it has its GPUs.
-        stays: Whether none takes them from it.
-        rank: Its place in the order.
-    """
-
-    job: int
-    owner: str
-    gpus: int
-    had_s: float
-    left_s: float | None
-    most_s: float | None
-    slice_s: float | None
-    runs: bool
-    stays: bool
-    rank: Rank
+    job: int  # which
+    owner: str  # whose jobs are like it
+    gpus: int  # it asks for, or has
+    had_s: float  # service it has had that counts
+    left_s: float | None  # what it has left where that is told, alone where it is fastest; None where it is not
+    most_s: float | None  # what it may still run by its limit; None without one
+    slice_s: float | None  # after so much more service it loses its place in the order; None where it does not
+    runs: bool  # whether it has its GPUs
+    stays: bool  # whether none takes them from it
+    rank: Rank  # its place in the order
 
     def rest_s(self, length_s: float) -> float:
         """What is left of it where it is so long and no length is told, its limit counted."""
@@ -44,14 +31,8 @@ class PresentJob(NamedTuple):
 
 
 class PoolScene(NamedTuple):
-    """A pool at one moment.
+    """A pool at one moment."""
 
-    Attributes:
-        now_s: The time.
-        gpus: That jobs of it may have.
-        present: Its live jobs that have GPUs or may get some, by submission.
-    """
-
-    now_s: float
-    gpus: int
-    present: list[PresentJob]
+    now_s: float  # the time
+    gpus: int  # that jobs of it may have
+    present: list[PresentJob]  # its live jobs that have GPUs or may get some, by submission

@@ -128,15 +128,10 @@ def admit(layout: Layout, queue: Iterable[tuple[int, Memory]]) -> tuple[Layout, 
 
 
 class MemoryRelief(NamedTuple):
-    """How a GPU is made safe again.
+    """How a GPU is made safe again."""
 
-    Attributes:
-        moves: Jobs that go to another lane, and which.
-        gone: Jobs that leave the GPU.
-    """
-
-    moves: tuple[tuple[int, int], ...]
-    gone: tuple[int, ...]
+    moves: tuple[tuple[int, int], ...]  # jobs that go to another lane, and which
+    gone: tuple[int, ...]  # jobs that leave the GPU
 
 
 def squeeze(layout: Layout, may_meet: Callable[[int, Sequence[int]], bool]) -> MemoryRelief:
@@ -193,17 +188,11 @@ def _grow(sizes: dict[int, int], left_bytes: int, memory: Memory) -> LaneSpot | 
 
 
 class SalusRule(NamedTuple):
-    """Constants of the released code (`lanemgr.cpp`, `tfinstance.cpp`).
+    """Constants of the released code (`lanemgr.cpp`, `tfinstance.cpp`)."""
 
-    Attributes:
-        persistent_factor: Safety factor on P.
-        total_factor: Safety factor on P so raised + E.
-        reserve_bytes: Left free on every GPU.
-    """
-
-    persistent_factor: float = 1.1
-    total_factor: float = 1.05
-    reserve_bytes: int = RESERVE_BYTES
+    persistent_factor: float = 1.1  # safety factor on P
+    total_factor: float = 1.05  # safety factor on P so raised + E
+    reserve_bytes: int = RESERVE_BYTES  # left free on every GPU
 
     def request(self, memory: Memory) -> Memory:
         """P and E with the safety factors on them."""

@@ -16,32 +16,20 @@ from colane.model.placement import TurnRule, Turns
 
 
 class Contender(NamedTuple):
-    """A job of a lane, as the turn rules see it.
+    """A job of a lane, as the turn rules see it."""
 
-    Attributes:
-        id: The job.
-        arrived: Its serial number in the lane: one that came earlier has the smaller number.
-        weight: Its share under `fair`, against the weights of the others; positive.
-        priority: Higher goes first under `priority`.
-        service_s: Time it has held the lane.
-        virtual_s: Service divided by weight, counted from where the lane stood when it came (see `TurnClock`).
-        steps: Steps it has run since the jobs of the lane last changed.
-        remaining_s: Time it still needs the lane, None when unknown.
-        step_s: Length of its steps, None when unknown.
-        serves: It answers requests: it goes before training under every rule.
-        demand_ratio: Part of the lane's time it wants in the long run: all of it, or less if it is idle in between.
-    """
-
-    id: int
-    arrived: int
-    weight: float = 1.0
-    priority: int = 0
-    service_s: float = 0.0
+    id: int  # the job
+    arrived: int  # its serial number in the lane: one that came earlier has the smaller number
+    weight: float = 1.0  # its share under `fair`, against the weights of the others; positive
+    priority: int = 0  # higher goes first under `priority`
+    service_s: float = 0.0  # time it has held the lane
+    # service divided by weight, counted from where the lane stood when it came (see `TurnClock`)
     virtual_s: float = 0.0
-    steps: int = 0
-    remaining_s: float | None = None
-    step_s: float | None = None
-    serves: bool = False
+    steps: int = 0  # steps it has run since the jobs of the lane last changed
+    remaining_s: float | None = None  # time it still needs the lane, None when unknown
+    step_s: float | None = None  # length of its steps, None when unknown
+    serves: bool = False  # it answers requests: it goes before training under every rule
+    # part of the lane's time it wants in the long run: all of it, or less if it is idle in between
     demand_ratio: float = 1.0
 
 
@@ -146,15 +134,10 @@ def _weights(rule: TurnRule, members: Sequence[Contender]) -> list[float]:
 
 
 class LaneRequest(NamedTuple):
-    """A job and the lanes it needs, all at once.
+    """A job and the lanes it needs, all at once."""
 
-    Attributes:
-        member: The job.
-        lanes: Its lanes; a gang has several, each a hashable name.
-    """
-
-    member: Contender
-    lanes: frozenset[Hashable]
+    member: Contender  # the job
+    lanes: frozenset[Hashable]  # its lanes; a gang has several, each a hashable name
 
 
 def grant(rule: TurnRule, ready: Iterable[LaneRequest], holding: Iterable[LaneRequest]) -> list[int]:

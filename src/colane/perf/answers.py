@@ -10,15 +10,10 @@ from colane.perf.rate import Situation
 
 
 class AnswersAlone(NamedTuple):
-    """What is believed of answers of a server alone on a GPU type: seconds.
+    """What is believed of answers of a server alone on a GPU type: seconds."""
 
-    Attributes:
-        mean_s: What one takes on average.
-        p99_s: What 99 of 100 take; None while too few were seen there.
-    """
-
-    mean_s: float
-    p99_s: float | None
+    mean_s: float  # what one takes on average
+    p99_s: float | None  # what 99 of 100 take; None while too few were seen there
 
     def beyond_s(self, latency_s: float) -> float | None:
         """What they take, if that is more than an objective for 99 of 100: on average, else that of 99 of 100.

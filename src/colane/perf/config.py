@@ -31,21 +31,9 @@ sets says its own (`perf.interference`; coverage: `benchmarks/predict.py`). The 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PerfConfig:
-    """How beliefs are formed.
+    """How beliefs are formed."""
 
-    Attributes:
-        occupancy_max: Threshold on the sum of C by GPU type; above it co-location is predicted not to pay.
-        sets_min: Measured sets of a GPU type before they go before its threshold, and before paper A's line is drawn.
-        steps_min: Steps each job must make next to its co-runners before it counts as measured (paper A samples 10).
-        samples_max: Weight of history against new samples, so that a belief can follow a changed script.
-        persistent_factor: Safety factor on measured P (the released Salus uses 1.1).
-        total_factor: Safety factor on measured P + E (the released Salus uses 1.05).
-        memory_attempts: After so many attempts of which none needed as much, what was once needed of memory counts no
-            more. Of n attempts and one more, each is the largest of them with the same probability, so the next needs
-            more than the last n did at most once in n + 1 times; and what it needs is learnt as soon as it is seen.
-        spreads: Standard error of one factor of a rate by its source, as a part of it.
-    """
-
+    # threshold on the sum of C by GPU type; above it co-location is predicted not to pay
     occupancy_max: Mapping[str, float] = field(
         default_factory=lambda: {
             "Tesla V100-SXM2-16GB": V100_OCCUPANCY_MAX,
@@ -54,10 +42,16 @@ class PerfConfig:
             "Tesla V100-PCIE-32GB": V100_OCCUPANCY_MAX,
         }
     )
+    # measured sets of a GPU type before they go before its threshold, and before paper A's line is drawn
     sets_min: int = 5
+    # steps each job must make next to its co-runners before it counts as measured (paper A samples 10)
     steps_min: int = 10
-    samples_max: int = 10_000
-    persistent_factor: float = 1.1
-    total_factor: float = 1.05
+    samples_max: int = 10_000  # weight of history against new samples, so that a belief can follow a changed script
+    persistent_factor: float = 1.1  # safety factor on measured P (the released Salus uses 1.1)
+    total_factor: float = 1.05  # safety factor on measured P + E (the released Salus uses 1.05)
+    # after so many attempts of which none needed as much, what was once needed of memory counts no more. Of n attempts
+    # and one more, each is the largest of them with the same probability, so the next needs more than the last n did at
+    # most once in n + 1 times; and what it needs is learnt as soon as it is seen
     memory_attempts: int = 20
+    # standard error of one factor of a rate by its source, as a part of it
     spreads: Mapping[RateSource, float] = field(default_factory=lambda: dict(SPREADS))

@@ -10,63 +10,37 @@ ALL_OF_IT = 1.0
 
 
 class CoRunnerTraits(NamedTuple):
-    """What a job's slowdown by co-runners may depend on; None is unknown.
+    """What a job's slowdown by co-runners may depend on; None is unknown."""
 
-    Attributes:
-        family: Of the job.
-        batch: Log2 of its batch size.
-        step: Natural log of its step time alone, in seconds.
-        demand: Part of a GPU that it keeps busy alone.
-    """
-
-    family: str
-    batch: float | None = None
-    step: float | None = None
-    demand: float | None = None
+    family: str  # of the job
+    batch: float | None = None  # log2 of its batch size
+    step: float | None = None  # natural log of its step time alone, in seconds
+    demand: float | None = None  # part of a GPU that it keeps busy alone
 
 
 class Encounter(NamedTuple):
-    """One job beside another on a GPU.
+    """One job beside another on a GPU."""
 
-    Attributes:
-        gpu_type: Of the GPU.
-        sharing: How they share it.
-        me: The job that is slowed.
-        other: The job that slows it.
-    """
-
-    gpu_type: str
-    sharing: str
-    me: CoRunnerTraits
-    other: CoRunnerTraits
+    gpu_type: str  # of the GPU
+    sharing: str  # how they share it
+    me: CoRunnerTraits  # the job that is slowed
+    other: CoRunnerTraits  # the job that slows it
 
 
 class Sighting(NamedTuple):
-    """A slowdown that was measured.
+    """A slowdown that was measured."""
 
-    Attributes:
-        encounter: Of which jobs.
-        log_slowdown: Natural log of step time together over alone.
-        variance: Of measuring, of that log.
-    """
-
-    encounter: Encounter
-    log_slowdown: float
-    variance: float
+    encounter: Encounter  # of which jobs
+    log_slowdown: float  # natural log of step time together over alone
+    variance: float  # of measuring, of that log
 
 
 class Estimate(NamedTuple):
-    """What is expected of a slowdown.
+    """What is expected of a slowdown."""
 
-    Attributes:
-        log_slowdown: Natural log, its median.
-        variance: Of that log.
-        evidence: Part of what was uncertain before anything was measured that no longer is, 0 to 1.
-    """
-
-    log_slowdown: float
-    variance: float
-    evidence: float
+    log_slowdown: float  # natural log, its median
+    variance: float  # of that log
+    evidence: float  # part of what was uncertain before anything was measured that no longer is, 0 to 1
 
 
 def log_bound(me: CoRunnerTraits, other: CoRunnerTraits) -> float:

@@ -65,13 +65,9 @@ def profile_key(spec: JobSpec, gpu_type: str, gpus: int | None = None) -> Profil
 
 
 class NeighbourEstimates(ABC):
-    """How much jobs on other GPUs of a socket slow each other (`perf.neighbours`).
+    """How much jobs on other GPUs of a socket slow each other (`perf.neighbours`)."""
 
-    Attributes:
-        version: Grows with everything learnt.
-    """
-
-    version: int
+    version: int  # grows with everything learnt
 
     @abstractmethod
     def __len__(self) -> int:
@@ -146,19 +142,12 @@ class LengthEstimates(ABC):
 
 
 class Estimates(ABC):
-    """Answers about speed and memory.
+    """Answers about speed and memory."""
 
-    Attributes:
-        learns: Whether what is not known yet will be once it was seen.
-        tells_each: Whether `run_s` tells of any job.
-        terms_version: Grows where memory of some job may be believed otherwise, or whether its load is known.
-        updates: Grows with every profile and every measured set, for what was worked out from rates of jobs together.
-    """
-
-    learns: bool = True
-    tells_each: bool = False
-    terms_version: int
-    updates: int
+    learns: bool = True  # whether what is not known yet will be once it was seen
+    tells_each: bool = False  # whether `run_s` tells of any job
+    terms_version: int  # grows where memory of some job may be believed otherwise, or whether its load is known
+    updates: int  # grows with every profile and every measured set, for what was worked out from rates of jobs together
 
     @property
     @abstractmethod

@@ -105,33 +105,20 @@ def _variance(encounter: Encounter) -> float:
 
 
 class Widths(NamedTuple):
-    """Factors on spreads by which intervals hold what they promise (`perf.calibration`).
+    """Factors on spreads by which intervals hold what they promise (`perf.calibration`)."""
 
-    Attributes:
-        of_pairs: Of other pairs of jobs that were seen.
-        of_jobs: Where one of the jobs was not, but others of its family were.
-        of_families: Where none of its family was.
-    """
-
-    of_pairs: float = 1.0
-    of_jobs: float = 1.0
-    of_families: float = 1.0
+    of_pairs: float = 1.0  # of other pairs of jobs that were seen
+    of_jobs: float = 1.0  # where one of the jobs was not, but others of its family were
+    of_families: float = 1.0  # where none of its family was
 
 
 class Scale(NamedTuple):
-    """How much slowdowns deviate from the bound by work, and how far what is expected was off.
+    """How much slowdowns deviate from the bound by work, and how far what is expected was off."""
 
-    Attributes:
-        amplitude: Factor on the terms' variances.
-        noise: Variance of one pair.
-        widths: Factors on spreads, where nothing was measured.
-        by_world: The same by GPU type and way of sharing.
-    """
-
-    amplitude: float = 1.0
-    noise: float = NOISE_USUAL
-    widths: Widths = Widths()
-    by_world: Mapping[World, Widths] = MappingProxyType({})
+    amplitude: float = 1.0  # factor on the terms' variances
+    noise: float = NOISE_USUAL  # variance of one pair
+    widths: Widths = Widths()  # factors on spreads, where nothing was measured
+    by_world: Mapping[World, Widths] = MappingProxyType({})  # the same by GPU type and way of sharing
 
 
 def likeliest(covariance: Floats, deviations: Floats) -> Scale:

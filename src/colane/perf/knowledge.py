@@ -21,13 +21,9 @@ class LengthKnowledge(LengthEstimates):
 
 
 class Knowledge(Estimates):
-    """All that is known, and what observations tell.
+    """All that is known, and what observations tell."""
 
-    Attributes:
-        loads_learnt: Loads that have become others since they were last taken note of.
-    """
-
-    loads_learnt: dict[BelievedLoad, None]
+    loads_learnt: dict[BelievedLoad, None]  # loads that have become others since they were last taken note of
 
     @property
     @abstractmethod

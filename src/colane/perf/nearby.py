@@ -26,17 +26,11 @@ class Near(NamedTuple):
 
 
 class SocketNeighbours(NamedTuple):
-    """Where a job runs, and which jobs are near it.
+    """Where a job runs, and which jobs are near it."""
 
-    Attributes:
-        key: Its profile.
-        distance: Sum of the shortest paths between its GPUs.
-        others: Jobs on other GPUs of its sockets, by id; all of them step.
-    """
-
-    key: ProfileKey
-    distance: float
-    others: tuple[Near, ...]
+    key: ProfileKey  # its profile
+    distance: float  # sum of the shortest paths between its GPUs
+    others: tuple[Near, ...]  # jobs on other GPUs of its sockets, by id; all of them step
 
 
 class Stay(NamedTuple):
@@ -48,15 +42,11 @@ class Stay(NamedTuple):
 
 
 class StepMark(NamedTuple):
-    """A job had made so many steps once it had been at work for so long.
+    """A job had made so many steps once it had been at work for so long."""
 
-    Attributes:
-        steps: How many.
-        busy_s: Seconds by the clock of its last step, less those in which a server waited for requests: differences of
-            it are the time that steps took.
-    """
-
-    steps: int
+    steps: int  # how many
+    # seconds by the clock of its last step, less those in which a server waited for requests: differences of it are the
+    # time that steps took
     busy_s: float
 
 
@@ -69,17 +59,11 @@ def step_mark(progress: Progress) -> StepMark | None:
 
 @dataclass(slots=True)
 class _StayTrack:
-    """A stay that goes on.
+    """A stay that goes on."""
 
-    Attributes:
-        version: Of the node when the neighbours were looked at.
-        neighbours: None while nothing can be learnt there.
-        window_steps: Steps of this window.
-    """
-
-    version: int
-    neighbours: SocketNeighbours | None
-    window_steps: int
+    version: int  # of the node when the neighbours were looked at
+    neighbours: SocketNeighbours | None  # None while nothing can be learnt there
+    window_steps: int  # steps of this window
     first: StepMark | None = None
     last: StepMark | None = None
 

@@ -79,11 +79,7 @@ class NeighbourBeliefs(NeighbourEstimates):
         return self._worst
 
     def learn(self, pair: Beside, slowdown: float) -> None:
-        """Fold one measurement into the mean of its pair.
-
-        Raises:
-            ValueError: It is not above 0.
-        """
+        """Fold one measurement into the mean of its pair. Raises ValueError: it is not above 0."""
         if not slowdown > 0:
             raise ValueError(f"slowdown of {pair.key} beside {pair.other}: must be above 0, got {slowdown}")
         old = self._means.get(pair, NeighbourMean(0.0, 0))

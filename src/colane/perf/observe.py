@@ -44,46 +44,28 @@ OUTPACED_RATIO = 1.5
 
 
 class EpochMember(NamedTuple):
-    """A job in an epoch.
+    """A job in an epoch."""
 
-    Attributes:
-        job: Which.
-        key: Its profile.
-        user: Its owner.
-        lane: Of the GPU.
-        cores: Booked for it.
-        category: What it works on.
-        serves: Whether it answers requests.
-    """
-
-    job: JobId
-    key: ProfileKey
-    user: str
-    lane: int
-    cores: int = 0
-    category: Category = Category.UNKNOWN
-    serves: bool = False
+    job: JobId  # which
+    key: ProfileKey  # its profile
+    user: str  # its owner
+    lane: int  # of the GPU
+    cores: int = 0  # booked for it
+    category: Category = Category.UNKNOWN  # what it works on
+    serves: bool = False  # whether it answers requests
 
 
 @dataclass(slots=True)
 class _EpochTrack:
-    """One member's samples within an epoch.
+    """One member's samples within an epoch."""
 
-    Attributes:
-        first: Where this window began.
-        last: How far it has come.
-        latest: The last sample.
-        answers_before: Answers that it may have given before the epoch; None before it was seen to step.
-        occupancies: Of its GPU, by sample.
-        bandwidths: The same.
-    """
-
-    first: StepMark | None = None
-    last: StepMark | None = None
-    latest: Progress | None = None
+    first: StepMark | None = None  # where this window began
+    last: StepMark | None = None  # how far it has come
+    latest: Progress | None = None  # the last sample
+    # answers that it may have given before the epoch; None before it was seen to step
     answers_before: int | None = None
-    occupancies: list[float] = field(default_factory=list)
-    bandwidths: list[float] = field(default_factory=list)
+    occupancies: list[float] = field(default_factory=list)  # of its GPU, by sample
+    bandwidths: list[float] = field(default_factory=list)  # the same
 
     def add(self, progress: Progress, since_s: float) -> None:
         """Take a sample; what was done before the epoch began is none of it, be it a step that ended just then."""
@@ -189,17 +171,11 @@ class _Epoch:
 
 
 class Outdated(NamedTuple):
-    """A job that goes faster with co-runners than it was ever seen to go alone.
+    """A job that goes faster with co-runners than it was ever seen to go alone."""
 
-    Attributes:
-        job: Which.
-        key: The kind whose speed alone does not hold any more.
-        ratio: So many times as fast as that.
-    """
-
-    job: JobId
-    key: ProfileKey
-    ratio: float
+    job: JobId  # which
+    key: ProfileKey  # the kind whose speed alone does not hold any more
+    ratio: float  # so many times as fast as that
 
 
 class Learnt(NamedTuple):

@@ -12,20 +12,14 @@ from colane.perf.nearby import StepMark, step_mark
 
 @dataclass(slots=True)
 class Pace:
-    """One job with one set of co-runners.
+    """One job with one set of co-runners."""
 
-    Attributes:
-        co_runners: The jobs with it; a change of them begins anew.
-        begin: How far it had come at the window's begin.
-        at_s: When the last of those steps ended.
-        step_s: Mean time of a step, waiting included, of this window, or of the one before while this is short.
-        foreseen: Slowdown predicted for these co-runners when they came together; what they teach changes that no more.
-    """
-
-    co_runners: Hashable
-    begin: StepMark
-    at_s: float
+    co_runners: Hashable  # the jobs with it; a change of them begins anew
+    begin: StepMark  # how far it had come at the window's begin
+    at_s: float  # when the last of those steps ended
+    # mean time of a step, waiting included, of this window, or of the one before while this is short
     step_s: float | None = None
+    # slowdown predicted for these co-runners when they came together; what they teach changes that no more
     foreseen: float | None = None
 
 

@@ -15,45 +15,29 @@ from colane.model.profile import ProfileKey, Value
 
 
 class LaneMate(NamedTuple):
-    """A job that takes turns with ours in one lane.
+    """A job that takes turns with ours in one lane."""
 
-    Attributes:
-        key: Its profile.
-        weight: Its share under the fair rule, against the weights of the others.
-    """
-
-    key: ProfileKey
-    weight: float = 1.0
+    key: ProfileKey  # its profile
+    weight: float = 1.0  # its share under the fair rule, against the weights of the others
 
 
 class Situation(NamedTuple):
-    """Where and with which co-runners a job runs; the defaults mean alone, at its best.
+    """Where and with which co-runners a job runs; the defaults mean alone, at its best."""
 
-    Attributes:
-        gpu_type: Type of its GPUs; empty is the type it asked for, or the fastest that is known of it.
-        gpus: How many it has; None is as many as it asked for.
-        distance: How they are connected, its locality class: the sum of the shortest paths between them (paper C,
-            eq. 3); None is as well as can be.
-        spans: Whether they lie on several nodes, where their distance is not known yet; None leaves it to `distance`.
-        sharing: How jobs on its GPU share it: `mps`, `time-slice` or `cpu`; empty is the usual way of the type.
-        beside: Jobs in other lanes of its GPU, which run at once with it: of each lane the busiest one.
-        lane_mates: Jobs in its own lane.
-        rule: How the jobs of its lane take turns.
-        near: Kinds of jobs on other GPUs of its sockets.
-        cores: Cores it has; None is enough.
-        bandwidth_pressure: Bandwidth to host memory that is asked for on its node over what there is.
-    """
-
-    gpu_type: str = ""
-    gpus: int | None = None
+    gpu_type: str = ""  # type of its GPUs; empty is the type it asked for, or the fastest that is known of it
+    gpus: int | None = None  # how many it has; None is as many as it asked for
+    # how they are connected, its locality class: the sum of the shortest paths between them (paper C, eq. 3); None is
+    # as well as can be
     distance: float | None = None
-    sharing: str = ""
+    sharing: str = ""  # how jobs on its GPU share it: `mps`, `time-slice` or `cpu`; empty is the usual way of the type
+    # jobs in other lanes of its GPU, which run at once with it: of each lane the busiest one
     beside: tuple[ProfileKey, ...] = ()
-    lane_mates: tuple[LaneMate, ...] = ()
-    rule: TurnRule = TurnRule.FAIR
-    near: tuple[ProfileKey, ...] = ()
-    cores: int | None = None
-    bandwidth_pressure: float = 0.0
+    lane_mates: tuple[LaneMate, ...] = ()  # jobs in its own lane
+    rule: TurnRule = TurnRule.FAIR  # how the jobs of its lane take turns
+    near: tuple[ProfileKey, ...] = ()  # kinds of jobs on other GPUs of its sockets
+    cores: int | None = None  # cores it has; None is enough
+    bandwidth_pressure: float = 0.0  # bandwidth to host memory that is asked for on its node over what there is
+    # whether they lie on several nodes, where their distance is not known yet; None leaves it to `distance`
     spans: bool | None = None
 
 
@@ -89,19 +73,12 @@ STRENGTH: Mapping[RateSource, int] = {source: place for place, source in enumera
 
 
 class Factor(NamedTuple):
-    """One thing that changes speed.
+    """One thing that changes speed."""
 
-    Attributes:
-        slowdown: Time with it over time without.
-        source: Where that comes from.
-        samples: What stands behind it: steps, or sets that were measured.
-        spread_ratio: Its standard error, as a part of it; None is that of its source.
-    """
-
-    slowdown: float = 1.0
-    source: RateSource = RateSource.GIVEN
-    samples: int = 0
-    spread_ratio: float | None = None
+    slowdown: float = 1.0  # time with it over time without
+    source: RateSource = RateSource.GIVEN  # where that comes from
+    samples: int = 0  # what stands behind it: steps, or sets that were measured
+    spread_ratio: float | None = None  # its standard error, as a part of it; None is that of its source
 
     @property
     def is_known(self) -> bool:
@@ -114,21 +91,13 @@ NEUTRAL_FACTOR = Factor()
 
 
 class Factors(NamedTuple):
-    """What a slowdown is made of.
+    """What a slowdown is made of."""
 
-    Attributes:
-        size: GPU type, number of GPUs and how they are connected.
-        cores: Cores it has, of those it needs.
-        turns: Waiting for its turn in its lane.
-        bus: Neighbours on its sockets, and the bandwidth to host memory.
-        gpu: Jobs in other lanes of its GPU.
-    """
-
-    size: Factor = NEUTRAL_FACTOR
-    cores: Factor = NEUTRAL_FACTOR
-    turns: Factor = NEUTRAL_FACTOR
-    bus: Factor = NEUTRAL_FACTOR
-    gpu: Factor = NEUTRAL_FACTOR
+    size: Factor = NEUTRAL_FACTOR  # GPU type, number of GPUs and how they are connected
+    cores: Factor = NEUTRAL_FACTOR  # cores it has, of those it needs
+    turns: Factor = NEUTRAL_FACTOR  # waiting for its turn in its lane
+    bus: Factor = NEUTRAL_FACTOR  # neighbours on its sockets, and the bandwidth to host memory
+    gpu: Factor = NEUTRAL_FACTOR  # jobs in other lanes of its GPU
 
     @property
     def co_runner_slowdown(self) -> float:
@@ -142,35 +111,21 @@ class Factors(NamedTuple):
 
 
 class Slowed(NamedTuple):
-    """What sharing costs one of a set.
+    """What sharing costs one of a set."""
 
-    Attributes:
-        key: Of the job.
-        slowdown: Time together over time alone, at least 1.
-        spread_ratio: Standard error of that, as a part of it; None is that of its source.
-    """
-
-    key: ProfileKey
-    slowdown: float
-    spread_ratio: float | None = None
+    key: ProfileKey  # of the job
+    slowdown: float  # time together over time alone, at least 1
+    spread_ratio: float | None = None  # standard error of that, as a part of it; None is that of its source
 
 
 class Prediction(NamedTuple):
-    """A set of jobs on one GPU: its speed-up (paper A's delta), how much each is slowed, and what that rests on.
+    """A set of jobs on one GPU: its speed-up (paper A's delta), how much each is slowed, and what that rests on."""
 
-    Attributes:
-        speedup: Time one after another over time together.
-        source: In words.
-        basis: The same as a kind.
-        samples: Sets that were measured.
-        jobs: Each of the set; empty where the speed-up is all there is.
-    """
-
-    speedup: float
-    source: str
-    basis: RateSource = RateSource.DEFAULT
-    samples: int = 0
-    jobs: tuple[Slowed, ...] = ()
+    speedup: float  # time one after another over time together
+    source: str  # in words
+    basis: RateSource = RateSource.DEFAULT  # the same as a kind
+    samples: int = 0  # sets that were measured
+    jobs: tuple[Slowed, ...] = ()  # each of the set; empty where the speed-up is all there is
 
     def pays(self, speedup_min: float) -> bool:
         """Whether such a speed-up is predicted; of sharing of which nothing tells that it gains, none is."""
@@ -185,29 +140,17 @@ class Prediction(NamedTuple):
 
 
 class Rate(NamedTuple):
-    """How fast a job runs in a situation.
+    """How fast a job runs in a situation."""
 
-    Attributes:
-        alone: Time of a step alone in the same place; None while unknown.
-        step_s: Mean time of a step there, waiting for turns included; None while unknown.
-        slowdown: Time there over time in the reference (`ALONE`).
-        source: Where the slowdown comes from: its weakest factor.
-        samples: What stands behind that factor.
-        spread_ratio: How far the slowdown may be off, as a part of it (see `spread_ratio`).
-        factors: What it is made of.
-        jobs: How many run at once on its GPU, itself included.
-        together: Speed-up of those, None while unknown; alone there is nothing to speed up.
-    """
-
-    alone: Value | None
-    step_s: float | None
-    slowdown: float
-    source: RateSource
-    samples: int
-    spread_ratio: float
-    factors: Factors
-    jobs: int = 1
-    together: Prediction | None = None
+    alone: Value | None  # time of a step alone in the same place; None while unknown
+    step_s: float | None  # mean time of a step there, waiting for turns included; None while unknown
+    slowdown: float  # time there over time in the reference (`ALONE`)
+    source: RateSource  # where the slowdown comes from: its weakest factor
+    samples: int  # what stands behind that factor
+    spread_ratio: float  # how far the slowdown may be off, as a part of it (see `spread_ratio`)
+    factors: Factors  # what it is made of
+    jobs: int = 1  # how many run at once on its GPU, itself included
+    together: Prediction | None = None  # speed-up of those, None while unknown; alone there is nothing to speed up
 
     @property
     def steps_per_s(self) -> float | None:

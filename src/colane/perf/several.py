@@ -20,19 +20,12 @@ ONE_MORE_VARIANCE: Final = 0.1**2
 
 
 class Smaller(NamedTuple):
-    """A job in a set of one less than is asked for, as it was measured.
+    """A job in a set of one less than is asked for, as it was measured."""
 
-    Attributes:
-        slowdown: Its own there.
-        variance: Of the log of that.
-        there: What it is expected to lose to each of those that were there, in a pair.
-        missing: The same to the one that was not.
-    """
-
-    slowdown: float
-    variance: float
-    there: Sequence[Estimate]
-    missing: Estimate
+    slowdown: float  # its own there
+    variance: float  # of the log of that
+    there: Sequence[Estimate]  # what it is expected to lose to each of those that were there, in a pair
+    missing: Estimate  # the same to the one that was not
 
 
 def of_several(pairs: Sequence[Estimate], smaller: Sequence[Smaller] = (), log_work: float = 0.0) -> Estimate:

@@ -49,19 +49,12 @@ Keys = tuple[ProfileKey, ...]
 
 
 class SetBelief(NamedTuple):
-    """Mean of a measured set.
+    """Mean of a measured set."""
 
-    Attributes:
-        logs: Natural logs of the slowdowns, by kind.
-        delta: Speed-up (paper A, eq. 4.1).
-        measurements: How often.
-        alone_s: Step times alone that the slowdowns are over, by kind.
-    """
-
-    logs: Mapping[ProfileKey, float]
-    delta: float
-    measurements: int
-    alone_s: Mapping[ProfileKey, float]
+    logs: Mapping[ProfileKey, float]  # natural logs of the slowdowns, by kind
+    delta: float  # speed-up (paper A, eq. 4.1)
+    measurements: int  # how often
+    alone_s: Mapping[ProfileKey, float]  # step times alone that the slowdowns are over, by kind
 
 
 def sort_key(key: ProfileKey) -> tuple[str, int, int, str]:

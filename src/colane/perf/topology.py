@@ -39,15 +39,10 @@ ORDERED_EXACTLY_MAX = 6
 
 
 class Comm(NamedTuple):
-    """Job graph in short: which ranks talk to each other, and how much.
+    """Job graph in short: which ranks talk to each other, and how much."""
 
-    Attributes:
-        pattern: Edges of the graph.
-        weight: Weight of each edge, 4 much .. 1 little, 0 not at all.
-    """
-
-    pattern: CommPattern = CommPattern.ALL
-    weight: int = WEIGHT_MAX
+    pattern: CommPattern = CommPattern.ALL  # edges of the graph
+    weight: int = WEIGHT_MAX  # weight of each edge, 4 much .. 1 little, 0 not at all
 
 
 def comm_of(spec: JobSpec) -> Comm:

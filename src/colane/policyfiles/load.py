@@ -71,11 +71,7 @@ def said(error: BaseException) -> str:
 
 
 def path_of(text: str) -> Path:
-    """The file a text names, absolute.
-
-    Raises:
-        PolicyFileError: It names none, or there is none.
-    """
+    """The file a text names, absolute. Raises PolicyFileError: it names none, or there is none."""
     return _parsed(text).path
 
 

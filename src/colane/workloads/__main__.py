@@ -42,11 +42,7 @@ def main() -> int:
 
 
 def run() -> int:
-    """Run it until it is done, or stopped.
-
-    Raises:
-        Stopped: By a signal.
-    """
+    """Run it until it is done, or stopped. Raises Stopped: by a signal."""
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _stop)
     if sys.argv[1:2] and sys.argv[1] in OTHERS:

@@ -39,11 +39,7 @@ class Training:
         return taken + (steps - done) * self.batch_size
 
     def save(self, steps: int) -> None:
-        """Write the state after so many steps.
-
-        Raises:
-            OSError: The disk does not take it.
-        """
+        """Write the state after so many steps. Raises OSError: the disk does not take it."""
         state = {
             "steps": steps,
             "samples": self.samples_taken(steps),

@@ -27,11 +27,7 @@ class ArraysOnly(pickle.Unpickler):
     """An unpickler that builds plain values and arrays, and refuses everything else."""
 
     def find_class(self, module: str, name: str) -> Any:  # noqa: ANN401  # the base class's own signature
-        """Resolve an allowed name.
-
-        Raises:
-            pickle.UnpicklingError: the name is not allowed.
-        """
+        """Resolve an allowed name. Raises pickle.UnpicklingError: the name is not allowed."""
         if (module, name) not in ALLOWED:
             raise pickle.UnpicklingError(f"refuses to load {module}.{name}")
         return super().find_class(module.replace("numpy.core", "numpy._core"), name)

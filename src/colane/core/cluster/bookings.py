@@ -16,32 +16,22 @@ from colane.model.progress import BandwidthSample
 
 @dataclass(slots=True)
 class NodeState:
-    """A node with what is booked on it.
-
-    Attributes:
-        order: Its number in the indexes, in order of registration.
-        generation: Version of the state in which its desired jobs last changed.
-        cores_withheld: Cores that jobs have given up for a while, with how many have: jobs with GPUs leave them free.
-        free: Free GPUs by type, one bit for each index.
-        cores_outside: Cores that are in none of its cpu devices.
-        ids: Its GPUs by index.
-        bandwidth: Which jobs were last seen to use the bandwidth of its memory.
-        is_disturbed: Whether others use any of its GPUs so much that measurements on it mislead.
-    """
+    """A node with what is booked on it."""
 
     node: Node
-    order: int
-    generation: int
+    order: int  # its number in the indexes, in order of registration
+    generation: int  # version of the state in which its desired jobs last changed
     jobs: dict[JobId, None] = field(default_factory=dict)
     cores_booked: set[int] = field(default_factory=set)
+    # cores that jobs have given up for a while, with how many have: jobs with GPUs leave them free
     cores_withheld: dict[int, int] = field(default_factory=dict)
     host_memory_booked_bytes: int = 0
     host_bandwidth_booked: int = 0
-    free: dict[str, int] = field(default_factory=dict)
-    ids: dict[int, GpuId] = field(default_factory=dict)
-    bandwidth: BandwidthSample | None = None
-    cores_outside: tuple[int, ...] = ()
-    is_disturbed: bool = False
+    free: dict[str, int] = field(default_factory=dict)  # free GPUs by type, one bit for each index
+    ids: dict[int, GpuId] = field(default_factory=dict)  # its GPUs by index
+    bandwidth: BandwidthSample | None = None  # which jobs were last seen to use the bandwidth of its memory
+    cores_outside: tuple[int, ...] = ()  # cores that are in none of its cpu devices
+    is_disturbed: bool = False  # whether others use any of its GPUs so much that measurements on it mislead
 
     def __post_init__(self) -> None:
         self.describe(self.node)
@@ -101,19 +91,12 @@ class NodeState:
 
 @dataclass(slots=True)
 class NodeLeft:
-    """What decisions of a draft change of a node's cores and host memory.
+    """What decisions of a draft change of a node's cores and host memory."""
 
-    Attributes:
-        cores_taken: Cores that were free.
-        cores_given: Cores that were booked.
-        host_memory_taken_bytes: Host memory.
-        host_bandwidth_taken: Bytes per second to it.
-    """
-
-    cores_taken: set[int] = field(default_factory=set)
-    cores_given: set[int] = field(default_factory=set)
-    host_memory_taken_bytes: int = 0
-    host_bandwidth_taken: float = 0.0
+    cores_taken: set[int] = field(default_factory=set)  # cores that were free
+    cores_given: set[int] = field(default_factory=set)  # cores that were booked
+    host_memory_taken_bytes: int = 0  # host memory
+    host_bandwidth_taken: float = 0.0  # bytes per second to it
 
     def take(self, cores: Iterable[int]) -> None:
         """These free cores are booked."""

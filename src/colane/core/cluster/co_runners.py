@@ -11,34 +11,21 @@ from colane.perf.rate import Rate
 
 
 class CoRunners(NamedTuple):
-    """How a job shares its GPUs. Slowdowns are step time now / step time alone, at least 1 where predicted.
+    """How a job shares its GPUs. Slowdowns are step time now / step time alone, at least 1 where predicted."""
 
-    Attributes:
-        lane_mates: Jobs in its lanes, which take turns with it.
-        others: Jobs in other lanes of its GPUs, which run at the same time.
-        share_ratio: Part of its lanes' time that it may ask for; None where the rule promises none.
-        predicted: Slowdown it is predicted to have; None where the turn rule may keep it waiting for long.
-        measured: Slowdown it has; None while too few steps were seen, or its time alone is unknown.
-    """
-
-    lane_mates: tuple[JobId, ...]
-    others: tuple[JobId, ...]
-    share_ratio: float | None
-    predicted: float | None
-    measured: float | None
+    lane_mates: tuple[JobId, ...]  # jobs in its lanes, which take turns with it
+    others: tuple[JobId, ...]  # jobs in other lanes of its GPUs, which run at the same time
+    share_ratio: float | None  # part of its lanes' time that it may ask for; None where the rule promises none
+    predicted: float | None  # slowdown it is predicted to have; None where the turn rule may keep it waiting for long
+    measured: float | None  # slowdown it has; None while too few steps were seen, or its time alone is unknown
 
 
 class Pacing(NamedTuple):
-    """How fast a live job is believed to go.
+    """How fast a live job is believed to go."""
 
-    Attributes:
-        rate: As it runs; of one that has no GPUs, as it would alone.
-        co_runners: How it shares its GPUs, None when it shares none.
-        cores_useful: Fewest cores with which it is as fast as with any that was tried; None while too few were.
-    """
-
-    rate: Rate
-    co_runners: CoRunners | None
+    rate: Rate  # as it runs; of one that has no GPUs, as it would alone
+    co_runners: CoRunners | None  # how it shares its GPUs, None when it shares none
+    # fewest cores with which it is as fast as with any that was tried; None while too few were
     cores_useful: int | None = None
 
 

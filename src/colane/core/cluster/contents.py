@@ -58,31 +58,19 @@ Newcomers = tuple[tuple[int, NeedClass], ...]
 
 
 class News(NamedTuple):
-    """All that has happened to a pool since it was last planned that its next plan may depend on, but for time.
+    """All that has happened to a pool since it was last planned that its next plan may depend on, but for time."""
 
-    Attributes:
-        came: Jobs that have come to wait.
-        gpus: GPUs that jobs have come to or left, or whose jobs may do other things than before.
-        since_s: When it was last planned.
-        until_s: Until when a plan may look at no more than such news (`Replan.news_until_s`).
-    """
-
-    came: frozenset[JobId]
-    gpus: tuple[GpuId, ...]
-    since_s: float = -inf
-    until_s: float = -inf
+    came: frozenset[JobId]  # jobs that have come to wait
+    gpus: tuple[GpuId, ...]  # GPUs that jobs have come to or left, or whose jobs may do other things than before
+    since_s: float = -inf  # when it was last planned
+    until_s: float = -inf  # until when a plan may look at no more than such news (`Replan.news_until_s`)
 
 
 class ConnectedGpus(NamedTuple):
-    """GPUs of a node for ranks of a job.
+    """GPUs of a node for ranks of a job."""
 
-    Attributes:
-        gpus: In order of rank.
-        far: How much worse they are connected than the best of an empty node like it, 0 to 1, by how much it talks.
-    """
-
-    gpus: tuple[GpuId, ...]
-    far: float
+    gpus: tuple[GpuId, ...]  # in order of rank
+    far: float  # how much worse they are connected than the best of an empty node like it, 0 to 1, by how much it talks
 
 
 class ClusterContents(ABC):

@@ -11,20 +11,14 @@ from colane.perf.rate import RateSource, Situation
 
 
 class SizedSpeed(NamedTuple):
-    """How fast a job is believed to go alone with one of the numbers of GPUs that it can run on.
+    """How fast a job is believed to go alone with one of the numbers of GPUs that it can run on."""
 
-    Attributes:
-        gpus: So many.
-        steps_per_s: None while unknown.
-        speedup: Batches per second against those with the GPUs that it has, or asked for while it has none; None
-            while either is unknown.
-        source: What that rests on.
-    """
-
-    gpus: int
-    steps_per_s: float | None
+    gpus: int  # so many
+    steps_per_s: float | None  # None while unknown
+    # batches per second against those with the GPUs that it has, or asked for while it has none; None while either is
+    # unknown
     speedup: float | None
-    source: RateSource
+    source: RateSource  # what that rests on
 
 
 def speeds_at_sizes(state: ClusterState, job: Job) -> list[SizedSpeed]:

@@ -38,36 +38,24 @@ NOT_SHORT = "it has not been short for a while"
 
 @dataclass(slots=True)
 class TrainingPace:
-    """How fast a training job was and is.
+    """How fast a training job was and is."""
 
-    Attributes:
-        co_runners: Its cores and the jobs on its GPUs; with others it goes at another speed.
-        calm_s: Times of a step in windows in which the bandwidth of its node was not short.
-        began_s: When the window that goes on began.
-        now_s: Time of a step in the latest window; None before one has ended since something was done on its node.
-    """
-
-    co_runners: Hashable
-    began_s: float
+    co_runners: Hashable  # its cores and the jobs on its GPUs; with others it goes at another speed
+    began_s: float  # when the window that goes on began
+    # times of a step in windows in which the bandwidth of its node was not short
     calm_s: list[float] = field(default_factory=list)
+    # time of a step in the latest window; None before one has ended since something was done on its node
     now_s: float | None = None
 
 
 @dataclass(slots=True)
 class Watched:
-    """A node that is watched.
+    """A node that is watched."""
 
-    Attributes:
-        watch: Its thresholds and timers.
-        sample: What was measured last.
-        short_s: When the bandwidth was last seen to be short.
-        changes: How often a job was throttled or released: windows end with each.
-    """
-
-    watch: NodeWatch
-    sample: BandwidthSample
-    short_s: float = float("-inf")
-    changes: int = 0
+    watch: NodeWatch  # its thresholds and timers
+    sample: BandwidthSample  # what was measured last
+    short_s: float = float("-inf")  # when the bandwidth was last seen to be short
+    changes: int = 0  # how often a job was throttled or released: windows end with each
 
 
 class Contention(SampleWatch):

@@ -151,15 +151,10 @@ Facts = dict[str, str | int | float]
 
 
 class SplitReasons(NamedTuple):
-    """What is said of one that leaves.
+    """What is said of one that leaves."""
 
-    Attributes:
-        parked: Of one that is parked.
-        stopped: Of one that is stopped.
-    """
-
-    parked: Why
-    stopped: Why
+    parked: Why  # of one that is parked
+    stopped: Why  # of one that is stopped
 
 
 def may_split_off(draft: Draft, job: Job) -> bool:

@@ -43,23 +43,15 @@ SLACK_STEPS = 2
 
 @dataclass(slots=True)
 class Search:
-    """The search for one attempt's cores.
+    """The search for one attempt's cores."""
 
-    Attributes:
-        attempt: Which.
-        window: The number of cores on trial.
-        tried: What was tried, the start first; cores of all its GPUs together.
-        changes: How often it had its job's cores changed.
-        is_over: Whether it has ended.
-        short_of: The number of cores that it ended for want of; it goes on once its job is given more.
-    """
-
-    attempt: int
-    window: TryWindow
+    attempt: int  # which
+    window: TryWindow  # the number of cores on trial
+    # what was tried, the start first; cores of all its GPUs together
     tried: list[CoreTry] = field(default_factory=list)
-    changes: int = 0
-    is_over: bool = False
-    short_of: int = 0
+    changes: int = 0  # how often it had its job's cores changed
+    is_over: bool = False  # whether it has ended
+    short_of: int = 0  # the number of cores that it ended for want of; it goes on once its job is given more
 
     @property
     def kept(self) -> int:

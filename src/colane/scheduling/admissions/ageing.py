@@ -33,15 +33,11 @@ WEEK_S = 7 * DAY_S
 
 @dataclass(frozen=True, slots=True)
 class Ageing:
-    """A bound on waiting.
+    """A bound on waiting."""
 
-    Attributes:
-        max_wait_s: A job that has waited longer is overdue; None never.
-        gang_wait_ratio: So is one of several GPUs that has waited so many times what it has left and six hours, where
-            the mean time to the end is aimed at and none of a higher priority waits; None leaves it at that.
-    """
-
-    max_wait_s: float | None = HOUR_S
+    max_wait_s: float | None = HOUR_S  # a job that has waited longer is overdue; None never
+    # so is one of several GPUs that has waited so many times what it has left and six hours, where the mean time to the
+    # end is aimed at and none of a higher priority waits; None leaves it at that
     gang_wait_ratio: float | None = None
 
     def bind(self, context: SchedulingContext) -> AgeingRule | None:
@@ -242,15 +238,10 @@ KINDS_MAX = 256
 
 
 class Able(NamedTuple):
-    """Nodes that are large enough.
+    """Nodes that are large enough."""
 
-    Attributes:
-        nodes: One bit for each order number.
-        ranks: How many ranks each of them could hold, by order number.
-    """
-
-    nodes: int
-    ranks: dict[int, int]
+    nodes: int  # one bit for each order number
+    ranks: dict[int, int]  # how many ranks each of them could hold, by order number
 
 
 class EmptyNodes:

@@ -187,12 +187,9 @@ class Backfill:
     jobs that run (where there is none, by steps times believed step time). Others may pass it only if they do not delay
     it: on other nodes, or on that node if they end before or leave it enough. Where no bound is known, no job passes. A
     job no node of its pool can ever hold is passed.
-
-    Attributes:
-        depth_max: Looking for jobs that may pass ends when this many could not.
     """
 
-    depth_max: int = 1000
+    depth_max: int = 1000  # looking for jobs that may pass ends when this many could not
 
     def bind(self, context: SchedulingContext) -> BackfillRule | None:
         """Bind the rule; nothing is reserved while no job could start."""

@@ -12,13 +12,9 @@ from colane.scheduling.engine.usual import UsualRule
 
 @dataclass(frozen=True, slots=True)
 class HeadOfLine:
-    """The first job that finds nothing holds up all behind it.
+    """The first job that finds nothing holds up all behind it."""
 
-    Attributes:
-        strict: Whether it does at all.
-    """
-
-    strict: bool = True
+    strict: bool = True  # whether it does at all
 
     def bind(self, context: SchedulingContext) -> HeadOfLineRule | None:
         if not self.strict:
@@ -41,13 +37,9 @@ class HeadOfLineRule(UsualRule):
 
 @dataclass(frozen=True, slots=True)
 class DepthMax:
-    """Looking for jobs that may pass ends when so many were looked at one by one.
+    """Looking for jobs that may pass ends when so many were looked at one by one."""
 
-    Attributes:
-        depth_max: So many.
-    """
-
-    depth_max: int = 1000
+    depth_max: int = 1000  # so many
 
     def bind(self, context: SchedulingContext) -> DepthRule:
         return DepthRule(context, self.depth_max)

@@ -82,13 +82,9 @@ class SizeBy(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Sizing:
-    """How many GPUs a job is offered, of the numbers it can run on.
+    """How many GPUs a job is offered, of the numbers it can run on."""
 
-    Attributes:
-        size: Which of its sizes a job gets.
-    """
-
-    size: SizeBy = SizeBy.ASKED
+    size: SizeBy = SizeBy.ASKED  # which of its sizes a job gets
 
     def sizes(self, _context: SchedulingContext, job: Job) -> Iterable[JobSpec]:
         spec = job.effective

@@ -36,31 +36,19 @@ Classes = Mapping[ClassKey, Line]
 @final
 @dataclass(unsafe_hash=True, slots=True)
 class Candidate:
-    """One complete way to run a job; what it brings and costs is worked out by the choices that ask for it.
+    """One complete way to run a job; what it brings and costs is worked out by the choices that ask for it."""
 
-    Attributes:
-        gpus: One a rank, as they are before the job comes.
-        reason: Why there.
-        lanes: On each of the GPUs; a new one on each where None.
-        room: What others must do before the job can start there.
-        waits_for: Jobs whose GPUs it waits for.
-        ratio: Speed of the job there, over that in its reference.
-        harm: What all others lose, in speed, by its coming and by preemption.
-        cost_s: Time lost by preemption and by starting.
-        is_later: Whether it cannot start at once: something it needs is still to come free.
-        accepted: To be called when it is taken; None where the source need not know.
-    """
-
-    gpus: tuple[GpuLoad, ...]
-    reason: Reason
-    lanes: Sequence[int] | None = None
-    room: tuple[Action, ...] = ()
-    waits_for: tuple[JobId, ...] = ()
-    accepted: Callable[[], None] | None = None
+    gpus: tuple[GpuLoad, ...]  # one a rank, as they are before the job comes
+    reason: Reason  # why there
+    lanes: Sequence[int] | None = None  # on each of the GPUs; a new one on each where None
+    room: tuple[Action, ...] = ()  # what others must do before the job can start there
+    waits_for: tuple[JobId, ...] = ()  # jobs whose GPUs it waits for
+    accepted: Callable[[], None] | None = None  # to be called when it is taken; None where the source need not know
+    # whether it cannot start at once: something it needs is still to come free
     is_later: bool = field(default=False, kw_only=True)
-    ratio: float = field(default=1.0, kw_only=True)
-    harm: float = field(default=0.0, kw_only=True)
-    cost_s: float = field(default=0.0, kw_only=True)
+    ratio: float = field(default=1.0, kw_only=True)  # speed of the job there, over that in its reference
+    harm: float = field(default=0.0, kw_only=True)  # what all others lose, in speed, by its coming and by preemption
+    cost_s: float = field(default=0.0, kw_only=True)  # time lost by preemption and by starting
 
 
 class QueueIterator(Protocol):
@@ -124,17 +112,11 @@ def entry_of(head: Head) -> Entry:
 
 @dataclass(frozen=True, slots=True)
 class FirstOf:
-    """Which jobs of a class are its first.
+    """Which jobs of a class are its first."""
 
-    Attributes:
-        serves: Of which classes they are asked for.
-        tell: Of those of which this is the same one is enough.
-        among: So many are looked at.
-    """
-
-    serves: Callable[[NeedClass], bool]
-    tell: Callable[[Job], int]
-    among: int
+    serves: Callable[[NeedClass], bool]  # of which classes they are asked for
+    tell: Callable[[Job], int]  # of those of which this is the same one is enough
+    among: int  # so many are looked at
 
     def of(self, jobs: Mapping[JobId, Job], line: Iterator[Entry], key: ClassKey) -> list[Head]:
         """Those of a line of one class, of these jobs."""
@@ -146,24 +128,15 @@ class FirstOf:
 
 @dataclass(slots=True)
 class Firsts:
-    """The first jobs of every class of a pool, while `beliefs` and `gpu_types` hold.
+    """The first jobs of every class of a pool, while `beliefs` and `gpu_types` hold."""
 
-    Attributes:
-        beliefs: As said.
-        gpu_types: As said.
-        judged: Up to which version it was looked at what is learnt of lengths.
-        in_order: All of them.
-        by_class: They by class.
-        others: Classes of which they were not asked for.
-        stale: Classes in which a job came or went, or that are judged otherwise.
-    """
-
-    beliefs: int
-    gpu_types: int
-    judged: int
-    in_order: list[Head] = field(default_factory=list)
-    by_class: dict[ClassKey, list[Head]] = field(default_factory=dict)
-    others: dict[ClassKey, None] = field(default_factory=dict)
+    beliefs: int  # as said
+    gpu_types: int  # as said
+    judged: int  # up to which version it was looked at what is learnt of lengths
+    in_order: list[Head] = field(default_factory=list)  # all of them
+    by_class: dict[ClassKey, list[Head]] = field(default_factory=dict)  # they by class
+    others: dict[ClassKey, None] = field(default_factory=dict)  # classes of which they were not asked for
+    # classes in which a job came or went, or that are judged otherwise
     stale: dict[ClassKey, None] = field(default_factory=dict)
 
     def put(self, key: ClassKey, heads: list[Head]) -> None:
@@ -192,67 +165,57 @@ HIGHER_PRIORITY: Final = "it has a higher priority"
 @final
 @dataclass(unsafe_hash=True, slots=True)
 class BoundOrder:
-    """An order bound to a pool: which job is asked next, and which jobs' places it may take.
+    """An order bound to a pool: which job is asked next, and which jobs' places it may take."""
 
-    Attributes:
-        walk: Makes a walk over the waiting jobs of these classes.
-        plan_walks: Where a walk depends on what was started before: makes those that are told of it once; None has each
-            told of all.
-        rank: Order of jobs, running and waiting ones alike.
-        held: The same, but for a parked job, which holds the place that it had; None where that is `rank`.
-        displaces: Whether a waiting job of the first rank may take the place of a running one of the second. It is
-            false for equal ranks, and holds for every rank before the first if it holds for the first.
-        yields: Whether the second job leaves for the first, which goes before it, where what one of them has left is
-            not told but learnt; asked only of jobs of one priority.
-        quantum_s: A job may be displaced when it has run this long.
-        gain_min: How many times more a running one must have, by the second number of ranks, to be displaced.
-        because: Ends the sentence "stopped for job N: ...".
-        until_s: Until when the order holds if nothing happens.
-        turns_s: The same as far as one running job is concerned.
-        preferred: GPU types, best first, for a job; None keeps them as they are.
-        reason: Why a job starts that is its turn; None leaves that to the source.
-        aim: Which job is to run where in the present round, for what moves jobs there; None where there are no rounds.
-        weigh: How much a job's speed counts beside that of others; only ratios of it matter.
-        gpu_price: What a second on one GPU saves those behind a job, in seconds of the job's own.
-        left_s: What a job is expected to have left to do, alone at its best; None where the order does not ask for it.
-        is_learnt: Whether what a job has left is not told, but learnt of others.
-        is_past_end: Whether a job without counted steps is far past its believed end.
-        soonest_end_s: In how many seconds all could have ended at best, where sharing must not make any end later.
-        drains_s: How long those that cannot be stopped would rather wait than be bound; None where none waits for it.
-        awaits: Whether no job is stopped for one that has a place before it could be through (`engine.waiting`).
-        class_key: What the walk goes by among jobs of one rank, smallest first, before their arrival.
-        exchanges: Whether `weigh` is in job-seconds that a second of work saves, for which places change hands.
-        firsts: The first waiting jobs of every class; None where more than rank and arrival tells one from another.
-        line: The waiting jobs of a class in order, where there are `firsts`.
-        weighs_first_most: Whether of jobs of one GPU and one priority none weighs more than one before it.
-    """
-
-    walk: Final[Callable[[Callable[[], Classes]], QueueIterator]]
-    rank: Final[Callable[[Job], Rank]]
+    walk: Final[Callable[[Callable[[], Classes]], QueueIterator]]  # makes a walk over the waiting jobs of these classes
+    rank: Final[Callable[[Job], Rank]]  # order of jobs, running and waiting ones alike
+    # whether a waiting job of the first rank may take the place of a running one of the second. It is false for equal
+    # ranks, and holds for every rank before the first if it holds for the first
     displaces: Final[Callable[[Rank, Rank], bool]]
+    # whether the second job leaves for the first, which goes before it, where what one of them has left is not told but
+    # learnt; asked only of jobs of one priority
     yields: Final[Callable[[Job, Job], bool]] = always_yields
-    quantum_s: Final[float] = QUANTUM_S
+    quantum_s: Final[float] = QUANTUM_S  # a job may be displaced when it has run this long
+    # how many times more a running one must have, by the second number of ranks, to be displaced
     gain_min: Final[float] = 1.0
-    because: Final[str] = HIGHER_PRIORITY
-    until_s: Final[float] = inf
-    turns_s: Final[Callable[[Job], float] | None] = None
+    because: Final[str] = HIGHER_PRIORITY  # ends the sentence "stopped for job N: ..."
+    until_s: Final[float] = inf  # until when the order holds if nothing happens
+    turns_s: Final[Callable[[Job], float] | None] = None  # the same as far as one running job is concerned
+    # GPU types, best first, for a job; None keeps them as they are
     preferred: Final[Callable[[Job, JobSpec, list[str]], list[str]] | None] = None
+    # why a job starts that is its turn; None leaves that to the source
     reason: Final[Callable[[Job, Candidate], Reason] | None] = None
+    # which job is to run where in the present round, for what moves jobs there; None where there are no rounds
     aim: Final[object | None] = None
+    # how much a job's speed counts beside that of others; only ratios of it matter
     weigh: Final[Callable[[Job], float]] = gpu_group
+    # what a second on one GPU saves those behind a job, in seconds of the job's own
     gpu_price: Final[Callable[[Job], float]] = is_free
+    # what a job is expected to have left to do, alone at its best; None where the order does not ask for it
     left_s: Final[Callable[[Job], float | None]] = is_unknown
+    # whether what a job has left is not told, but learnt of others
     is_learnt: Final[Callable[[Job], bool]] = is_not_known
+    # whether a job without counted steps is far past its believed end
     is_past_end: Final[Callable[[Job], bool]] = is_not_known
+    # in how many seconds all could have ended at best, where sharing must not make any end later
     soonest_end_s: Final[Callable[[], float] | None] = None
+    # how long those that cannot be stopped would rather wait than be bound; None where none waits for it
     drains_s: Final[Callable[[], float] | None] = None
+    # whether no job is stopped for one that has a place before it could be through (`engine.waiting`)
     awaits: Final[bool] = False
+    # what the walk goes by among jobs of one rank, smallest first, before their arrival
     class_key: Final[Callable[[NeedClass], tuple[float, ...]] | None] = None
+    # whether `weigh` is in job-seconds that a second of work saves, for which places change hands
     exchanges: Final[bool] = False
+    # the same, but for a parked job, which holds the place that it had; None where that is `rank`
     held: Final[Callable[[Job], Rank] | None] = None
+    # the first waiting jobs of every class; None where more than rank and arrival tells one from another
     firsts: Final[Callable[[FirstOf], Firsts] | None] = None
+    # the waiting jobs of a class in order, where there are `firsts`
     line: Final[Callable[[ClassKey], Iterator[Entry]]] = no_line
+    # whether of jobs of one GPU and one priority none weighs more than one before it
     weighs_first_most: Final[bool] = False
+    # where a walk depends on what was started before: makes those that are told of it once; None has each told of all
     plan_walks: Final[Callable[[], PlanWalks] | None] = None
 
     def place(self, job: Job) -> Rank:

@@ -94,31 +94,18 @@ class Need:
 
 @dataclass(slots=True)
 class PoolJobs:
-    """Live jobs of one pool.
+    """Live jobs of one pool."""
 
-    Attributes:
-        needs: Those that wait or run, by class of need.
-        demands: How many of them have, or want, how many GPUs.
-        wanted: How many of those that wait want how many.
-        returned: Those that wait and have run before.
-        going: Those that are being stopped.
-        jobs: All of them.
-        stoppable: How many of those that run may be stopped, and go on elsewhere.
-        elastic: How many may have several sizes.
-        homes: How many wait parked to come back, by where they may.
-        version: Grows with every change of `needs`.
-    """
-
-    version: int = 0
-    needs: dict[NeedClass, Need] = field(default_factory=dict)
-    demands: Counter[int] = field(default_factory=Counter)
-    wanted: Counter[int] = field(default_factory=Counter)
-    returned: dict[JobId, Job] = field(default_factory=dict)
-    going: dict[JobId, Job] = field(default_factory=dict)
-    jobs: dict[JobId, Job] = field(default_factory=dict)
-    stoppable: int = 0
-    elastic: int = 0
-    homes: Counter[str] = field(default_factory=Counter)
+    version: int = 0  # grows with every change of `needs`
+    needs: dict[NeedClass, Need] = field(default_factory=dict)  # those that wait or run, by class of need
+    demands: Counter[int] = field(default_factory=Counter)  # how many of them have, or want, how many GPUs
+    wanted: Counter[int] = field(default_factory=Counter)  # how many of those that wait want how many
+    returned: dict[JobId, Job] = field(default_factory=dict)  # those that wait and have run before
+    going: dict[JobId, Job] = field(default_factory=dict)  # those that are being stopped
+    jobs: dict[JobId, Job] = field(default_factory=dict)  # all of them
+    stoppable: int = 0  # how many of those that run may be stopped, and go on elsewhere
+    elastic: int = 0  # how many may have several sizes
+    homes: Counter[str] = field(default_factory=Counter)  # how many wait parked to come back, by where they may
     _movable: list[tuple[float, JobId]] = field(default_factory=list)
     _gangs: list[tuple[float, JobId]] = field(default_factory=list)
 
@@ -241,27 +228,21 @@ Alike = tuple[NeedClass, int, int | None, int | None, int | None, float | None]
 
 @dataclass(slots=True)
 class Kept:
-    """What was worked out from profiles and GPUs, to be kept while these stay as they are.
+    """What was worked out from profiles and GPUs, to be kept while these stay as they are."""
 
-    Attributes:
-        speeds_version: Of beliefs, see `Estimates`.
-        steps: Step times, see `RunTimes`.
-        speeds: Speeds by GPU type, see `FairShares`.
-        jobs: What a policy has worked out of each job, with the value of the job it holds for.
-        means: Mean speeds by GPU type, and the version of the pool they hold for, see `FairShares`.
-        types: GPU types that the speeds are compared over.
-        told: Rank, and seconds left, of jobs that wait for their first start and declare their length.
-        untold: Of the others, each with the version of its family's law.
-    """
-
-    speeds_version: int
+    speeds_version: int  # of beliefs, see `Estimates`
+    # step times, see `RunTimes`
     steps: dict[tuple[NeedClass, str | None, int | None], float | None] = field(default_factory=dict)
-    speeds: dict[NeedClass, dict[str, float]] = field(default_factory=dict)
+    speeds: dict[NeedClass, dict[str, float]] = field(default_factory=dict)  # speeds by GPU type, see `FairShares`
+    # what a policy has worked out of each job, with the value of the job it holds for
     jobs: dict[JobId, tuple[Job, Any]] = field(default_factory=dict)
+    # mean speeds by GPU type, and the version of the pool they hold for, see `FairShares`
     means: dict[str, float] = field(default_factory=dict)
     means_of: int = -1
-    types: tuple[str, ...] | None = None
+    types: tuple[str, ...] | None = None  # GPU types that the speeds are compared over
+    # rank, and seconds left, of jobs that wait for their first start and declare their length
     told: dict[Alike, tuple[tuple[float, ...], float]] = field(default_factory=dict)
+    # of the others, each with the version of its family's law
     untold: dict[Alike, tuple[int, tuple[tuple[float, ...], float]]] = field(default_factory=dict)
 
     def of(self, job: Job, work_out: Callable[[Job], T]) -> T:

@@ -52,38 +52,24 @@ BESIDE_POLICY: Final = BesidePolicy()
 
 @dataclass(frozen=True, slots=True)
 class Composed:
-    """A policy made of parts.
+    """A policy made of parts."""
 
-    Attributes:
-        name: Of the policy.
-        order: Which job is asked next.
-        sources: Where candidates come from, in the order they are asked.
-        admits: Which jobs may start now, in addition to what fits.
-        sizes: How many GPUs and cores a job is offered.
-        choose: Which of its candidates a job takes.
-        turns: How the jobs of one lane take turns.
-        cpu_jobs: Places jobs without GPUs.
-        moving: How running jobs are moved or resized.
-        usage: Goes before the order: among equal priorities users that have used least.
-        chooser: Decides about many jobs at once, before the others are asked in order; None where none does.
-        keeps: What keeps promises to jobs and groups, in this order, before anything else is decided.
-        protects: Whether jobs are left alone for a while after their launch.
-        is_as_published: Whether it is without guards that its publication lacks (`scheduling.presets.AS_PUBLISHED`).
-    """
-
-    name: str
-    order: Order
-    sources: tuple[Source, ...]
-    admits: tuple[Admission, ...] = ()
-    sizes: Sizer = AS_ASKED
-    choose: Choice = FIRST
-    turns: Turns = USUAL_TURNS
-    cpu_jobs: CpuPlacing = BESIDE_POLICY
-    moving: Moving | None = None
-    usage: PastUsage | None = None
+    name: str  # of the policy
+    order: Order  # which job is asked next
+    sources: tuple[Source, ...]  # where candidates come from, in the order they are asked
+    admits: tuple[Admission, ...] = ()  # which jobs may start now, in addition to what fits
+    sizes: Sizer = AS_ASKED  # how many GPUs and cores a job is offered
+    choose: Choice = FIRST  # which of its candidates a job takes
+    turns: Turns = USUAL_TURNS  # how the jobs of one lane take turns
+    cpu_jobs: CpuPlacing = BESIDE_POLICY  # places jobs without GPUs
+    moving: Moving | None = None  # how running jobs are moved or resized
+    usage: PastUsage | None = None  # goes before the order: among equal priorities users that have used least
+    # decides about many jobs at once, before the others are asked in order; None where none does
     chooser: Chooser | None = None
+    # what keeps promises to jobs and groups, in this order, before anything else is decided
     keeps: tuple[Keeping, ...] = ()
-    protects: bool = True
+    protects: bool = True  # whether jobs are left alone for a while after their launch
+    # whether it is without guards that its publication lacks (`scheduling.presets.AS_PUBLISHED`)
     is_as_published: bool = False
 
     def bind(self, draft: Draft, pool: str) -> BoundOrder:
@@ -143,13 +129,9 @@ class Composed:
 
 @dataclass(frozen=True, slots=True)
 class InTurn(UsualMoving):
-    """Several ways to move jobs, one after another; a later one leaves alone the jobs an earlier one has moved.
+    """Several ways to move jobs, one after another; a later one leaves alone the jobs an earlier one has moved."""
 
-    Attributes:
-        ways: They.
-    """
-
-    ways: tuple[Moving, ...]
+    ways: tuple[Moving, ...]  # they
 
     def plan(self, context: SchedulingContext) -> None:
         for way in self.ways:

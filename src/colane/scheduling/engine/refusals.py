@@ -15,17 +15,11 @@ from colane.model.resources import host_needs, ranks_held
 
 
 class Lacking(NamedTuple):
-    """Which need of a job cannot be met on free GPUs.
+    """Which need of a job cannot be met on free GPUs."""
 
-    Attributes:
-        reason: What is said of it.
-        gpus: Whether GPUs are lacking, not what comes with them: those that others use might do.
-        however_many: Whether it would be lacking as well if no GPU was kept for any job.
-    """
-
-    reason: Reason
-    gpus: bool = False
-    however_many: bool = False
+    reason: Reason  # what is said of it
+    gpus: bool = False  # whether GPUs are lacking, not what comes with them: those that others use might do
+    however_many: bool = False  # whether it would be lacking as well if no GPU was kept for any job
 
 
 def refuse(draft: Draft, job: Job, spec: JobSpec) -> None:

@@ -129,22 +129,15 @@ class Course(NamedTuple):
     """What is left of a job at any time, while it goes on as it does: `before_s`, less `pace` for each second it runs.
 
     It started at `start_s`, infinite before that, and was paused for `paused_s` of the time since.
-
-    Attributes:
-        before_s: See above, as the others.
-        pace: Likewise.
-        start_s: Likewise.
-        paused_s: Likewise.
-        counts_steps: It holds only until the job tells of steps.
-        untold_family: Where given, this is what the job has had, which grows, and what is left follows from it by how
-            long those of this family ran (`perf.lengths`).
     """
 
-    before_s: float
-    pace: float
-    start_s: float
-    paused_s: float
-    counts_steps: bool = False
+    before_s: float  # see above, as the others
+    pace: float  # likewise
+    start_s: float  # likewise
+    paused_s: float  # likewise
+    counts_steps: bool = False  # it holds only until the job tells of steps
+    # where given, this is what the job has had, which grows, and what is left follows from it by how long those of this
+    # family ran (`perf.lengths`)
     untold_family: str | None = None
 
 

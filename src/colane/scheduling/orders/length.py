@@ -56,17 +56,13 @@ class Shortest(UsualOrder):
 
 @dataclass(frozen=True, slots=True)
 class LeastRemaining:
-    """The job with least left to do first (Salus's SRTF: Yu and Chowdhury, section 3.4, and the classic).
+    """The job with least left to do first (Salus's SRTF: Yu and Chowdhury, section 3.4, and the classic)."""
 
-    Attributes:
-        displaces_min: What a running job has left must be more than this many times a waiting one's to be displaced.
-        quantum_s: A job is not displaced before it has run this long, so that starting it was worth it.
-        counts_gpus: Whether what is left is time times GPUs, not time alone (SRSF, shortest remaining service first:
-            Tiresias, Gu et al., NSDI 2019, section 2.3).
-    """
-
+    # what a running job has left must be more than this many times a waiting one's to be displaced
     displaces_min: float = 1.25
-    quantum_s: float = 60.0
+    quantum_s: float = 60.0  # a job is not displaced before it has run this long, so that starting it was worth it
+    # whether what is left is time times GPUs, not time alone (SRSF, shortest remaining service first: Tiresias, Gu et
+    # al., NSDI 2019, section 2.3)
     counts_gpus: bool = False
 
     def bind(self, draft: Draft, pool: str) -> BoundOrder:

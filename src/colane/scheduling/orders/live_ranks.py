@@ -49,21 +49,13 @@ CourseOf = Callable[[Job], Course | None]
 
 @dataclass(slots=True)
 class RanksNow:
-    """Ranks of all live jobs of a pool at a moment.
+    """Ranks of all live jobs of a pool at a moment."""
 
-    Attributes:
-        kept: Of those without GPUs, each with what is left of it in GPU-moments.
-        waiting: The same in order.
-        placed: Of those on GPUs, or of one in `every` of them, in order.
-        every: As said.
-        work_s: What all have left, in GPU-seconds.
-    """
-
-    kept: Mapping[JobId, tuple[Rank, int]]
-    waiting: list[Rank]
-    placed: list[Rank]
-    every: int
-    work_s: float
+    kept: Mapping[JobId, tuple[Rank, int]]  # of those without GPUs, each with what is left of it in GPU-moments
+    waiting: list[Rank]  # the same in order
+    placed: list[Rank]  # of those on GPUs, or of one in `every` of them, in order
+    every: int  # as said
+    work_s: float  # what all have left, in GPU-seconds
 
     def behind(self, rank: Rank) -> int:
         """How many other jobs come after one of this rank, or are its equals: any of them may go first."""
@@ -74,49 +66,27 @@ class RanksNow:
 
 @dataclass(slots=True)
 class _PlacedRank:
-    """Whence the rank of a job on GPUs follows at any time.
+    """Whence the rank of a job on GPUs follows at any time."""
 
-    Attributes:
-        job: The job.
-        of: What was believed when the rest was worked out; None where it was not yet.
-        is_known: Whether its course is: else it is asked anew each time.
-        counts_steps: See `Course`.
-        is_untold: Whether its length is learnt, of that family.
-        family: Likewise.
-        priority: First number of its rank.
-        before_s: Its course.
-        pace: Likewise.
-        start_s: Likewise.
-        paused_s: Likewise.
-        gpus: How many it has.
-        weight: What they count.
-        from_s: Where its length is learnt, what is left is the same from so much that it has had,
-        until_s: up to so much,
-        judged: and up to which version it was looked at what is learnt of its family.
-        rank: Its rank when it was looked at last.
-        left_s: What it had left then.
-        has_left: It is not on these GPUs any more.
-    """
-
-    job: JobId
-    of: Kept | None = None
-    is_known: bool = False
-    counts_steps: bool = False
-    is_untold: bool = False
-    family: str = ""
-    priority: float = 0.0
-    before_s: float = 0.0
-    pace: float = 0.0
-    start_s: float = 0.0
-    paused_s: float = 0.0
-    gpus: int = 0
-    weight: float = 0.0
-    from_s: float = inf
-    until_s: float = 0.0
-    judged: int = -1
-    rank: Rank = ()
-    left_s: float = 0.0
-    has_left: bool = False
+    job: JobId  # the job
+    of: Kept | None = None  # what was believed when the rest was worked out; None where it was not yet
+    is_known: bool = False  # whether its course is: else it is asked anew each time
+    counts_steps: bool = False  # see `Course`
+    is_untold: bool = False  # whether its length is learnt, of that family
+    family: str = ""  # likewise
+    priority: float = 0.0  # first number of its rank
+    before_s: float = 0.0  # its course
+    pace: float = 0.0  # likewise
+    start_s: float = 0.0  # likewise
+    paused_s: float = 0.0  # likewise
+    gpus: int = 0  # how many it has
+    weight: float = 0.0  # what they count
+    from_s: float = inf  # where its length is learnt, what is left is the same from so much that it has had,
+    until_s: float = 0.0  # up to so much,
+    judged: int = -1  # and up to which version it was looked at what is learnt of its family
+    rank: Rank = ()  # its rank when it was looked at last
+    left_s: float = 0.0  # what it had left then
+    has_left: bool = False  # it is not on these GPUs any more
 
     def work_out(self, job: Job, kept: Kept, course: Course | None, power: float) -> None:
         """All that holds as long as the job stays as it is, and the same is believed."""
@@ -147,42 +117,27 @@ class _PlacedRank:
 
 @dataclass(slots=True)
 class _OfPool:
-    """Live jobs of a pool.
+    """Live jobs of a pool."""
 
-    Attributes:
-        kept: What is believed while the ranks of those without GPUs hold,
-        judged: and up to which version it was looked at what is learnt of lengths.
-        ranks: Of those without GPUs, and what each has left in GPU-moments.
-        families: They by family.
-        in_order: Their ranks.
-        moments: What they have left in sum.
-        new: Those that were not looked at yet.
-        placed: Those on GPUs, or parked, by level.
-        count: How many these are.
-        level: From which on they were looked at last; below 0 before.
-        sample: Those of this level or a later one in the order they had then, and those that came since.
-        has_lost: Whether some of the sample are not on these GPUs any more.
-        looked: Moment at which the sample was ranked last, or where it stands for more jobs than it has, number of that
-            span of `SAMPLE_HOLDS_S`, if that holds for all of it; else below all.
-        placed_ranks: Its ranks then, in order.
-        placed_s: What they had left in sum, in GPU-seconds.
-    """
-
-    kept: Kept | None = None
-    judged: int = -1
+    kept: Kept | None = None  # what is believed while the ranks of those without GPUs hold,
+    judged: int = -1  # and up to which version it was looked at what is learnt of lengths
+    # of those without GPUs, and what each has left in GPU-moments
     ranks: dict[JobId, tuple[Rank, int]] = field(default_factory=dict)
-    families: dict[str, dict[JobId, None]] = field(default_factory=dict)
-    in_order: list[Rank] = field(default_factory=list)
-    moments: int = 0
-    new: dict[JobId, None] = field(default_factory=dict)
-    placed: list[dict[JobId, _PlacedRank]] = field(default_factory=list)
-    count: int = 0
-    level: int = -1
+    families: dict[str, dict[JobId, None]] = field(default_factory=dict)  # they by family
+    in_order: list[Rank] = field(default_factory=list)  # their ranks
+    moments: int = 0  # what they have left in sum
+    new: dict[JobId, None] = field(default_factory=dict)  # those that were not looked at yet
+    placed: list[dict[JobId, _PlacedRank]] = field(default_factory=list)  # those on GPUs, or parked, by level
+    count: int = 0  # how many these are
+    level: int = -1  # from which on they were looked at last; below 0 before
+    # those of this level or a later one in the order they had then, and those that came since
     sample: list[_PlacedRank] = field(default_factory=list)
-    has_lost: bool = False
+    has_lost: bool = False  # whether some of the sample are not on these GPUs any more
+    # moment at which the sample was ranked last, or where it stands for more jobs than it has, number of that span of
+    # `SAMPLE_HOLDS_S`, if that holds for all of it; else below all
     looked: float = -inf
-    placed_ranks: list[Rank] = field(default_factory=list)
-    placed_s: float = 0.0
+    placed_ranks: list[Rank] = field(default_factory=list)  # its ranks then, in order
+    placed_s: float = 0.0  # what they had left in sum, in GPU-seconds
 
     def enter(self, job: Job) -> None:
         """A job is live, as it is now."""

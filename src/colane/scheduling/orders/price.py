@@ -105,35 +105,28 @@ def owed_ratio(had: float, usual: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class ByShadowPrice:
-    """The order of `colane`.
+    """The order of `colane`."""
 
-    Attributes:
-        objective: What is aimed at. Under `jct` a second counts by what it saves all; under `makespan` the more the
-            longer a job is, against all work; under `fair` by what it saves all, times what is owed its owner, and as
-            many times less left a job has in the order.
-        displaces_min: A job takes the places of those with this many times as much left at least.
-        untold_min: The same where what either has left is learnt.
-        keeps_min: Under `makespan` a longer job takes a shorter one's place if it has so many times as much left, so
-            that those of much the same length do not change places for ever.
-        move_s: And with so many GPU-seconds more.
-        quantum_s: A job runs at least this long before another takes its place.
-        gpus_power: Under `jct` jobs go by the time they have left, times their GPUs to this power. By time alone (0)
-            wide gangs keep many others waiting, by time times GPUs (1, SRSF: Tiresias, Gu et al., NSDI 2019, section
-            2.3) one narrow job keeps a gang waiting beside GPUs that those behind it have (decision 34).
-        makespan_weight: Under `jct`, how much it counts besides when all are through: 0 is the least mean time to the
-            end, 0.1 to 0.2 is near the best of both, 2 is the soonest end of all in this order.
-        awaits: None is stopped for a gang that would have a place before it could be through, as soon as every waiting
-            job would have one (`scheduling.engine.waiting`).
-    """
-
+    # what is aimed at. Under `jct` a second counts by what it saves all; under `makespan` the more the longer a job is,
+    # against all work; under `fair` by what it saves all, times what is owed its owner, and as many times less left a
+    # job has in the order
     objective: Objective = Objective.JCT
-    displaces_min: float = 1.25
-    untold_min: float = 2.0
+    displaces_min: float = 1.25  # a job takes the places of those with this many times as much left at least
+    untold_min: float = 2.0  # the same where what either has left is learnt
+    # under `makespan` a longer job takes a shorter one's place if it has so many times as much left, so that those of
+    # much the same length do not change places for ever
     keeps_min: float = 10.0
-    move_s: float = 60.0
-    quantum_s: float = 60.0
+    move_s: float = 60.0  # and with so many GPU-seconds more
+    quantum_s: float = 60.0  # a job runs at least this long before another takes its place
+    # under `jct`, how much it counts besides when all are through: 0 is the least mean time to the end, 0.1 to 0.2 is
+    # near the best of both, 2 is the soonest end of all in this order
     makespan_weight: float = 0.0
+    # under `jct` jobs go by the time they have left, times their GPUs to this power. By time alone (0) wide gangs keep
+    # many others waiting, by time times GPUs (1, SRSF: Tiresias, Gu et al., NSDI 2019, section 2.3) one narrow job
+    # keeps a gang waiting beside GPUs that those behind it have (decision 34)
     gpus_power: float = 0.75
+    # None is stopped for a gang that would have a place before it could be through, as soon as every waiting job would
+    # have one (`scheduling.engine.waiting`)
     awaits: bool = True
 
     def bind(self, draft: Draft, pool: str) -> BoundOrder:

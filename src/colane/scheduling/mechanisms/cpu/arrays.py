@@ -113,15 +113,10 @@ class BoundInArrays(BoundArray):
 
 @dataclass(frozen=True, slots=True)
 class ReclaimCores(SourceDefaults):
-    """What is lent, taken back: the node with the fewest victims, there the newest ones.
+    """What is lent, taken back: the node with the fewest victims, there the newest ones."""
 
-    Attributes:
-        aborts_max: See `ABORTS_MAX`.
-        at_cap: What becomes of a job that was stopped so often.
-    """
-
-    aborts_max: int = ABORTS_MAX
-    at_cap: AtCap = AtCap.ENDS
+    aborts_max: int = ABORTS_MAX  # see `ABORTS_MAX`
+    at_cap: AtCap = AtCap.ENDS  # what becomes of a job that was stopped so often
 
     def bind(self, context: SchedulingContext) -> BoundTakeBack:
         return BoundTakeBack(context, self.aborts_max, self.at_cap)
@@ -131,31 +126,19 @@ class ReclaimCores(SourceDefaults):
 
 
 class Reclaim(NamedTuple):
-    """GPUs of a node for a job or some of its ranks, and the jobs that have to leave for them.
+    """GPUs of a node for a job or some of its ranks, and the jobs that have to leave for them."""
 
-    Attributes:
-        node: Where.
-        gpus: Free ones, and those of victims or of jobs that are stopping.
-        victims: Jobs to stop.
-        leaving: Jobs that are stopping already.
-        promised: What of the host that comes free it will use.
-    """
-
-    node: NodeState
-    gpus: tuple[GpuLoad, ...]
-    victims: tuple[Job, ...]
-    leaving: tuple[JobId, ...]
-    promised: Resources
+    node: NodeState  # where
+    gpus: tuple[GpuLoad, ...]  # free ones, and those of victims or of jobs that are stopping
+    victims: tuple[Job, ...]  # jobs to stop
+    leaving: tuple[JobId, ...]  # jobs that are stopping already
+    promised: Resources  # what of the host that comes free it will use
 
 
 class BoundTakeBack(BoundArray):
-    """`ReclaimCores` for one plan.
+    """`ReclaimCores` for one plan."""
 
-    Attributes:
-        moves_small: Whether small jobs leave nodes of the 4-GPU sub-array for a large one.
-    """
-
-    moves_small: bool = True
+    moves_small: bool = True  # whether small jobs leave nodes of the 4-GPU sub-array for a large one
 
     def __init__(self, context: SchedulingContext, aborts_max: int, at_cap: AtCap) -> None:
         super().__init__(context)

@@ -29,16 +29,11 @@ class CpuArray:
     """Dominant resource fairness by cores; idle ones kept for jobs with GPUs go to jobs that may be aborted.
 
     The next core goes to the user whose jobs without GPUs hold the fewest, but first to jobs aborted for others.
-
-    Attributes:
-        aborts_max: See `ABORTS_MAX`.
-        at_cap: Whether a job aborted so often still borrows, and ends by the next time.
-        user_weights: A user's cores count divided by the user's weight.
     """
 
-    aborts_max: int = ABORTS_MAX
-    at_cap: AtCap = AtCap.ENDS
-    user_weights: UserWeights = ALL_ALIKE
+    aborts_max: int = ABORTS_MAX  # see `ABORTS_MAX`
+    at_cap: AtCap = AtCap.ENDS  # whether a job aborted so often still borrows, and ends by the next time
+    user_weights: UserWeights = ALL_ALIKE  # a user's cores count divided by the user's weight
 
     @property
     def is_idle(self) -> bool:

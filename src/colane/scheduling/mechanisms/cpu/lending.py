@@ -112,17 +112,12 @@ class Owed:
 
 @dataclass(frozen=True, slots=True)
 class Lending:
-    """How cores are lent to jobs without GPUs.
+    """How cores are lent to jobs without GPUs."""
 
-    Attributes:
-        arrays: Whether there are arrays, from which they are lent; else such jobs take any free cores, as they come.
-        aborts_max: A borrower is stopped for jobs with GPUs so often.
-        at_cap: What becomes of it then.
-    """
-
+    # whether there are arrays, from which they are lent; else such jobs take any free cores, as they come
     arrays: bool = False
-    aborts_max: int = ABORTS_MAX
-    at_cap: AtCap = AtCap.WAITS
+    aborts_max: int = ABORTS_MAX  # a borrower is stopped for jobs with GPUs so often
+    at_cap: AtCap = AtCap.WAITS  # what becomes of it then
 
 
 NOT_LENT: Final = Lending()
@@ -174,13 +169,9 @@ class LendingPlacer(ArrayPlacer):
 
 @dataclass(frozen=True, slots=True)
 class ReclaimLent(SourceDefaults):
-    """Free GPUs whose node has too few cores, host memory or bandwidth as jobs without GPUs borrow them.
+    """Free GPUs whose node has too few cores, host memory or bandwidth as jobs without GPUs borrow them."""
 
-    Attributes:
-        lending: How cores are lent.
-    """
-
-    lending: Lending = NOT_LENT
+    lending: Lending = NOT_LENT  # how cores are lent
 
     @property
     def is_idle(self) -> bool:

@@ -39,31 +39,19 @@ NEWCOMER: Final = JobId(2**62)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Allowed:
-    """What is allowed for besides steps.
+    """What is allowed for besides steps."""
 
-    Attributes:
-        stop_s: From the decision to stop a job until its GPUs are free.
-        launch_s: From the start of a process to its stepping.
-        settle_s: How long a job that has just started cannot be stopped yet.
-        margin_ratio: Part of a predicted run time that is counted on.
-    """
-
-    stop_s: float = 0.0
-    launch_s: float = 0.0
-    settle_s: float = 0.0
-    margin_ratio: float = MARGIN_RATIO
+    stop_s: float = 0.0  # from the decision to stop a job until its GPUs are free
+    launch_s: float = 0.0  # from the start of a process to its stepping
+    settle_s: float = 0.0  # how long a job that has just started cannot be stopped yet
+    margin_ratio: float = MARGIN_RATIO  # part of a predicted run time that is counted on
 
 
 class NoPromise(NamedTuple):
-    """Why a deadline cannot be kept.
+    """Why a deadline cannot be kept."""
 
-    Attributes:
-        problem: In a sentence, with the fix.
-        earliest_s: In how many seconds from now it could be; None where nothing says so.
-    """
-
-    problem: str
-    earliest_s: float | None = None
+    problem: str  # in a sentence, with the fix
+    earliest_s: float | None = None  # in how many seconds from now it could be; None where nothing says so
 
 
 class ComingPromise(NamedTuple):

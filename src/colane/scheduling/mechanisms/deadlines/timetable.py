@@ -15,19 +15,12 @@ from colane.model.job import JobId
 
 
 class Seated(NamedTuple):
-    """A job that waits for GPUs that are its own.
+    """A job that waits for GPUs that are its own."""
 
-    Attributes:
-        due_s: When it is to have ended.
-        job: Its id, by which jobs of one deadline are in order.
-        gpus: They.
-        takes_s: From the moment that the last of them is to be left for it, until it has ended at the latest.
-    """
-
-    due_s: float
-    job: JobId
-    gpus: tuple[GpuId, ...]
-    takes_s: float
+    due_s: float  # when it is to have ended
+    job: JobId  # its id, by which jobs of one deadline are in order
+    gpus: tuple[GpuId, ...]  # they
+    takes_s: float  # from the moment that the last of them is to be left for it, until it has ended at the latest
 
 
 def ends_s(seated: Iterable[Seated], left_s: Mapping[GpuId, float]) -> dict[JobId, float]:

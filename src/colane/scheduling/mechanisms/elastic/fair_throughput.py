@@ -12,18 +12,15 @@ from colane.scheduling.mechanisms.elastic.planned import PlannedSizes
 
 @dataclass(frozen=True, slots=True)
 class FairThroughput(PlannedSizes):
-    """Sizes that make the sum of speeds large and their variance small.
+    """Sizes that make the sum of speeds large and their variance small."""
 
-    Attributes:
-        variance_max: Bound on the variance of speeds, each throughput over that with all GPUs there are. The paper's
-            evaluation has 0.5, which no variance of numbers in 0..1 reaches.
-        normalised: Whether what a job gains counts in parts of what it reaches with all GPUs; else in steps per second,
-            as in the paper, which favours jobs with quick steps.
-        goodput: Whether a step counts by what it teaches (Pollux), where a job tells the noise of its gradient.
-    """
-
+    # bound on the variance of speeds, each throughput over that with all GPUs there are. The paper's evaluation has
+    # 0.5, which no variance of numbers in 0..1 reaches
     variance_max: float = 0.05
+    # whether what a job gains counts in parts of what it reaches with all GPUs; else in steps per second, as in the
+    # paper, which favours jobs with quick steps
     normalised: bool = False
+    # whether a step counts by what it teaches (Pollux), where a job tells the noise of its gradient
     goodput: bool = False
 
     @property

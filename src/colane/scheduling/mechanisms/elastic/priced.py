@@ -33,17 +33,13 @@ from colane.scheduling.mechanisms.elastic.share_out import variance
 
 @dataclass(frozen=True, slots=True)
 class PricedSizes:
-    """Sizes by what they cost a job and those behind it.
+    """Sizes by what they cost a job and those behind it."""
 
-    Attributes:
-        goodput: Whether a step counts by what it teaches (Pollux), where a job tells the noise of its gradient.
-        size_worth_min: A job starts with a number of GPUs that costs up to one over this part of the least.
-        variance_max: Bound on the variance of the speeds of elastic jobs, each throughput over that at its best size
-            (paper E's, see `share_out`); 1 is none.
-    """
-
+    # whether a step counts by what it teaches (Pollux), where a job tells the noise of its gradient
     goodput: bool = True
-    size_worth_min: float = 0.9
+    size_worth_min: float = 0.9  # a job starts with a number of GPUs that costs up to one over this part of the least
+    # bound on the variance of the speeds of elastic jobs, each throughput over that at its best size (paper E's, see
+    # `share_out`); 1 is none
     variance_max: float = 1.0
 
     @property

@@ -32,19 +32,13 @@ STOP_S: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Rebalancing(UsualMoving):
-    """Resizes running elastic jobs to their planned sizes.
+    """Resizes running elastic jobs to their planned sizes."""
 
-    Attributes:
-        sizes: How many GPUs each is to have.
-        rise_steps_per_s_min: Those of a reach that change must make so many more together (paper E's prototype: 1).
-        rise_ratio_min: And so much more than they make now, as a part of it.
-        pays_back: Whether a job that grows must regain its restart in the time it has left.
-    """
-
-    sizes: PlannedSizes
+    sizes: PlannedSizes  # how many GPUs each is to have
+    # those of a reach that change must make so many more together (paper E's prototype: 1)
     rise_steps_per_s_min: float = 0.0
-    rise_ratio_min: float = 0.05
-    pays_back: bool = True
+    rise_ratio_min: float = 0.05  # and so much more than they make now, as a part of it
+    pays_back: bool = True  # whether a job that grows must regain its restart in the time it has left
 
     def plan(self, context: SchedulingContext) -> None:
         """Resize the jobs the plan gives another size, then let others have what is left."""

@@ -19,17 +19,12 @@ Who = TypeVar("Who", bound=Hashable)
 
 
 class Throughput(NamedTuple):
-    """What a job reaches at each size that is worth having.
+    """What a job reaches at each size that is worth having."""
 
-    Attributes:
-        gpus: Numbers of GPUs, ascending.
-        steps_per_s: Throughput with each, ascending; the last is what it reaches with all there is.
-        weight: What a step per second of it counts; 1 as in the paper. One over its last throughput makes jobs with
-            quick steps count no more than others.
-    """
-
-    gpus: tuple[int, ...]
-    steps_per_s: tuple[float, ...]
+    gpus: tuple[int, ...]  # numbers of GPUs, ascending
+    steps_per_s: tuple[float, ...]  # throughput with each, ascending; the last is what it reaches with all there is
+    # what a step per second of it counts; 1 as in the paper. One over its last throughput makes jobs with quick steps
+    # count no more than others
     weight: float = 1.0
 
 

@@ -25,13 +25,9 @@ from colane.scheduling.mechanisms.elastic.running import elastic_jobs, is_resiza
 
 @dataclass(frozen=True, slots=True)
 class ByShrinking(SourceDefaults):
-    """The source of GPUs that elastic jobs are to give up.
+    """The source of GPUs that elastic jobs are to give up."""
 
-    Attributes:
-        sizes: How many GPUs each is to have.
-    """
-
-    sizes: PlannedSizes
+    sizes: PlannedSizes  # how many GPUs each is to have
 
     def bind(self, context: SchedulingContext) -> BoundShrink | None:
         """Where nothing elastic runs there is nothing to shrink."""
@@ -45,31 +41,20 @@ class ByShrinking(SourceDefaults):
 
 @dataclass(slots=True)
 class _Site:
-    """A node on which GPUs come free, or would.
+    """A node on which GPUs come free, or would."""
 
-    Attributes:
-        coming: GPUs that jobs which are being resized give up.
-        shrinkable: Jobs that could give GPUs up, the first to do so first.
-    """
-
-    coming: list[GpuId] = field(default_factory=list)
-    shrinkable: list[_Giver] = field(default_factory=list)
+    coming: list[GpuId] = field(default_factory=list)  # GPUs that jobs which are being resized give up
+    shrinkable: list[_Giver] = field(default_factory=list)  # jobs that could give GPUs up, the first to do so first
 
 
 @dataclass(frozen=True, slots=True)
 class _Giver:
-    """A running job that has more GPUs than it is to have.
-
-    Attributes:
-        keeps: With which it goes on.
-        gives: The others.
-        loss: What its speed counts less by it.
-    """
+    """A running job that has more GPUs than it is to have."""
 
     job: Job
-    keeps: tuple[GpuLoad, ...]
-    gives: tuple[GpuLoad, ...]
-    loss: float
+    keeps: tuple[GpuLoad, ...]  # with which it goes on
+    gives: tuple[GpuLoad, ...]  # the others
+    loss: float  # what its speed counts less by it
 
 
 def _sites(sizes: PlannedSizes, context: SchedulingContext) -> dict[str, _Site]:

@@ -70,19 +70,12 @@ class Members:
 
 
 class Aim(NamedTuple):
-    """What a round comes to.
+    """What a round comes to."""
 
-    Attributes:
-        members: Jobs that take part.
-        requests: In order.
-        types: GPU types of those that are to run.
-        until_s: When the round ends.
-    """
-
-    members: Members
-    requests: Sequence[TypeRequest]
-    types: Mapping[JobId, str]
-    until_s: float
+    members: Members  # jobs that take part
+    requests: Sequence[TypeRequest]  # in order
+    types: Mapping[JobId, str]  # GPU types of those that are to run
+    until_s: float  # when the round ends
 
 
 def _began(job: Job, round_s: float) -> bool:

@@ -23,11 +23,7 @@ class NoSolverError(Exception):  # of few builtin classes can a compiled one be 
 
 
 def need_solver() -> None:
-    """Refuse to go on without a solver.
-
-    Raises:
-        NoSolverError: There is none.
-    """
+    """Refuse to go on without a solver. Raises NoSolverError: there is none."""
     if util.find_spec("scipy") is None:
         raise NoSolverError("policy: solver=lp needs SciPy; install it with: pip install 'colane[lp]'")
 

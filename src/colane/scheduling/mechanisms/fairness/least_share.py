@@ -24,15 +24,10 @@ from colane.scheduling.mechanisms.fairness.users import Lines, Users
 
 @dataclass(frozen=True, slots=True)
 class LeastShare(UsualOrder):
-    """Jobs of the user that has least; the module says how that is counted.
+    """Jobs of the user that has least; the module says how that is counted."""
 
-    Attributes:
-        share_by: What counts as the share.
-        user_weights: What the share is divided by.
-    """
-
-    share_by: ShareBy = ShareBy.DOMINANT
-    user_weights: UserWeights = ALL_ALIKE
+    share_by: ShareBy = ShareBy.DOMINANT  # what counts as the share
+    user_weights: UserWeights = ALL_ALIKE  # what the share is divided by
 
     def bind(self, draft: Draft, pool: str) -> BoundOrder:
         shares = UserShares(draft.view, pool, self.share_by, self.user_weights)

@@ -14,13 +14,10 @@ from colane.scheduling.mechanisms.fairness.aim import Aim
 
 @dataclass(frozen=True, slots=True)
 class ToAim:
-    """Stops jobs that are to go on on a faster type, or must leave for others; does nothing without rounds.
+    """Stops jobs that are to go on on a faster type, or must leave for others; does nothing without rounds."""
 
-    Attributes:
-        speed_gain_min: A job is moved to a type on which it is faster by this factor at least; else it stays while
-            no other job needs its GPUs.
-    """
-
+    # a job is moved to a type on which it is faster by this factor at least; else it stays while no other job needs its
+    # GPUs
     speed_gain_min: float = 1.05
 
     @property

@@ -108,16 +108,11 @@ class SmallestPart:
     with the smallest received / entitled, where entitled is its fair share now times its age. On several GPU types time
     counts by normalised throughput, and each job prefers the type on which it is fastest compared with the others, in
     place of Gavel's linear program. Time on a shared GPU counts in full.
-
-    Attributes:
-        quantum_s: A job runs at least this long before it is displaced; Gavel's round.
-        surplus_min: A running job's part must be more than this many times a waiting one's to be displaced.
-        solver: On several GPU types, solve the linear program and move jobs between types.
     """
 
-    quantum_s: float = 360.0
-    surplus_min: float = 1.1
-    solver: Solver = Solver.NONE
+    quantum_s: float = 360.0  # a job runs at least this long before it is displaced; Gavel's round
+    surplus_min: float = 1.1  # a running job's part must be more than this many times a waiting one's to be displaced
+    solver: Solver = Solver.NONE  # on several GPU types, solve the linear program and move jobs between types
 
     def bind(self, draft: Draft, pool: str) -> BoundOrder:
         shares = FairShares(draft.view, pool, kept_times(draft, pool))
@@ -153,14 +148,11 @@ class WorstFinish:
     goes first. On several GPU types it chooses its type first, and jobs are moved between types. Themis lets jobs bid
     for GPUs in partial auctions; here rho is worked out from believed run times, and no bid has to be
     truthful. A job of unknown length is taken to be half done.
-
-    Attributes:
-        lease_s: A job runs at least this long before it is displaced (Themis: 20 minutes).
-        rho_gain_min: A waiting job's rho must be more than this many times a running one's to take its place; on
-            several types the lease alone spares it.
     """
 
-    lease_s: float = 1200.0
+    lease_s: float = 1200.0  # a job runs at least this long before it is displaced (Themis: 20 minutes)
+    # a waiting job's rho must be more than this many times a running one's to take its place; on several types the
+    # lease alone spares it
     rho_gain_min: float = 1.1
 
     @property

@@ -26,13 +26,9 @@ from colane.scheduling.mechanisms.fairness.users import Users
 
 @dataclass(frozen=True, slots=True)
 class PastUse:
-    """Of equal priority the user that has used least goes first.
+    """Of equal priority the user that has used least goes first."""
 
-    Attributes:
-        usage_half_life_s: Use counts half as much after so many seconds; None counts none.
-    """
-
-    usage_half_life_s: float | None = None
+    usage_half_life_s: float | None = None  # use counts half as much after so many seconds; None counts none
 
     def bind(self, draft: Draft, pool: str, own: BoundOrder) -> BoundOrder:
         return by_usage(draft, pool, own) if self.usage_half_life_s else own

@@ -43,19 +43,12 @@ class Guarantees:
 
 
 class _Part(NamedTuple):
-    """What a job is to have of a node.
+    """What a job is to have of a node."""
 
-    Attributes:
-        node: The node.
-        gpus: Its GPUs in order of rank.
-        far: How much worse connected they are than the best of an empty node like it, 0 to 1.
-        leaving: How many jobs are on them.
-    """
-
-    node: NodeState
-    gpus: Sequence[GpuLoad]
-    far: float
-    leaving: int
+    node: NodeState  # the node
+    gpus: Sequence[GpuLoad]  # its GPUs in order of rank
+    far: float  # how much worse connected they are than the best of an empty node like it, 0 to 1
+    leaving: int  # how many jobs are on them
 
 
 class _Pool:
@@ -298,16 +291,11 @@ def _count(job: Job) -> int:
 
 
 class Room(NamedTuple):
-    """What jobs that cannot be stopped may have of a pool beside all that is guaranteed.
+    """What jobs that cannot be stopped may have of a pool beside all that is guaranteed."""
 
-    Attributes:
-        there: GPUs that may be used.
-        guaranteed: How many of them are guaranteed to groups.
-        taken: Those that such jobs have or were promised for their deadlines, beyond what is guaranteed to them.
-    """
-
-    there: int
-    guaranteed: int
+    there: int  # GPUs that may be used
+    guaranteed: int  # how many of them are guaranteed to groups
+    # those that such jobs have or were promised for their deadlines, beyond what is guaranteed to them
     taken: frozenset[GpuId]
 
 

@@ -79,22 +79,14 @@ def layout_of(load: GpuLoad) -> Layout:
 
 @dataclass(frozen=True, slots=True)
 class InLane(UsualSource):
-    """The source of lanes.
+    """The source of lanes."""
 
-    Attributes:
-        lanes: Which lane a job gets.
-        share_when: When jobs share.
-        share_between: Which jobs share.
-        take_turns: Whether a job may join a lane where there is no room for one of its own.
-        reserve_bytes: Left free on every GPU under the rule of the released code.
-        gain_min: Training jobs join only where the sum of speeds rises by this at least; None lets memory alone decide.
-    """
-
-    lanes: LaneRule = LaneRule.OWN
-    share_when: ShareWhen = ShareWhen.QUEUE
-    share_between: ShareBetween = ShareBetween.ALL
-    take_turns: bool = True
-    reserve_bytes: int = RESERVE_BYTES
+    lanes: LaneRule = LaneRule.OWN  # which lane a job gets
+    share_when: ShareWhen = ShareWhen.QUEUE  # when jobs share
+    share_between: ShareBetween = ShareBetween.ALL  # which jobs share
+    take_turns: bool = True  # whether a job may join a lane where there is no room for one of its own
+    reserve_bytes: int = RESERVE_BYTES  # left free on every GPU under the rule of the released code
+    # training jobs join only where the sum of speeds rises by this at least; None lets memory alone decide
     gain_min: float | None = None
 
     @property

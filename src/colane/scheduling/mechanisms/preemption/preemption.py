@@ -42,19 +42,15 @@ class PreemptsFor(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Preemption(SourceDefaults):
-    """The source of places that other jobs leave.
+    """The source of places that other jobs leave."""
 
-    Attributes:
-        preempts: Which jobs take which jobs' places.
-        over_nodes: Whether also on several nodes for a job that may span them, and jobs that run over several leave.
-        postpones: Whether none is preempted for a place that a job would decline: its utility there is below its least.
-        for_overdue: Whether others leave at once for a job of several GPUs that has waited too long, whatever that
-            loses: else GPUs are kept for it one by one as they fall free, idle till the last of them does.
-    """
-
-    preempts: PreemptsFor = PreemptsFor.ORDER
+    preempts: PreemptsFor = PreemptsFor.ORDER  # which jobs take which jobs' places
+    # whether also on several nodes for a job that may span them, and jobs that run over several leave
     over_nodes: bool = True
+    # whether none is preempted for a place that a job would decline: its utility there is below its least
     postpones: bool = False
+    # whether others leave at once for a job of several GPUs that has waited too long, whatever that loses: else GPUs
+    # are kept for it one by one as they fall free, idle till the last of them does
     for_overdue: bool = False
 
     @property

@@ -54,45 +54,26 @@ def returning_part(queue: BoundOrder, job: Job, now_s: float) -> float:
 
 
 class GpuChange(NamedTuple):
-    """A job comes to a GPU, some leave it, and what that is worth.
+    """A job comes to a GPU, some leave it, and what that is worth."""
 
-    Attributes:
-        net: In job-seconds a second; above 0 it pays.
-        ratio: Speed of the job there.
-        rise: What its coming adds before costs, over its own price.
-        load: The GPU as it is.
-        out: Who leaves it.
-    """
-
-    net: float
-    ratio: float
-    rise: float
-    load: GpuLoad
-    out: tuple[Job, ...]
+    net: float  # in job-seconds a second; above 0 it pays
+    ratio: float  # speed of the job there
+    rise: float  # what its coming adds before costs, over its own price
+    load: GpuLoad  # the GPU as it is
+    out: tuple[Job, ...]  # who leaves it
 
 
 class Regrouping(NamedTuple):
-    """Who stays on a GPU when a job comes, and all speeds that follow from it.
+    """Who stays on a GPU when a job comes, and all speeds that follow from it."""
 
-    Attributes:
-        stays: Places of those that stay.
-        leaves: Of the others.
-        before: Speeds of all as they are.
-        after: Of those that stay, once it has come.
-        ratio: Of the job.
-        slowed: By how much those that stay are slower in sum, at least.
-        fall: By how much the first is slower, all of its speed if it leaves.
-        join_part: What joining costs, in prices of the job.
-    """
-
-    stays: tuple[int, ...]
-    leaves: tuple[int, ...]
-    before: tuple[float, ...]
-    after: tuple[float, ...]
-    ratio: float
-    slowed: float
-    fall: float
-    join_part: float
+    stays: tuple[int, ...]  # places of those that stay
+    leaves: tuple[int, ...]  # of the others
+    before: tuple[float, ...]  # speeds of all as they are
+    after: tuple[float, ...]  # of those that stay, once it has come
+    ratio: float  # of the job
+    slowed: float  # by how much those that stay are slower in sum, at least
+    fall: float  # by how much the first is slower, all of its speed if it leaves
+    join_part: float  # what joining costs, in prices of the job
 
 
 Alike = tuple[GpuGroup, Sequence[tuple[float, GpuId]] | None]
@@ -100,47 +81,27 @@ Alike = tuple[GpuGroup, Sequence[tuple[float, GpuId]] | None]
 
 
 class WayOn(NamedTuple):
-    """GPUs that are alike and one way to come to them, in the order of what that is worth at most.
+    """GPUs that are alike and one way to come to them, in the order of what that is worth at most."""
 
-    Attributes:
-        gpu_group: They.
-        way: Who stays, and who leaves.
-        gpus: What the jobs there count at least, the least first.
-        most: What the change is worth on a GPU whose jobs count nothing.
-        cap: What it is worth on any.
-        place: Of the first that was not looked at.
-    """
-
-    gpu_group: GpuGroup
-    way: Regrouping
-    gpus: Sequence[tuple[float, GpuId]]
-    most: float
-    cap: float
-    place: int = 0
+    gpu_group: GpuGroup  # they
+    way: Regrouping  # who stays, and who leaves
+    gpus: Sequence[tuple[float, GpuId]]  # what the jobs there count at least, the least first
+    most: float  # what the change is worth on a GPU whose jobs count nothing
+    cap: float  # what it is worth on any
+    place: int = 0  # of the first that was not looked at
 
 
 class _Entry(NamedTuple):
-    """A line, or a change found on it: the first in order is worth most.
+    """A line, or a change found on it: the first in order is worth most."""
 
-    Attributes:
-        minus_most: What it is worth at most, a change exactly, with its sign turned.
-        stage: Of those that may be worth the same first lines, then changes.
-        gpu: Of a change, or of one that is known to be worth as much; that on the first GPU goes first,
-        leaving: then that which fewest leave.
-        number: Tells apart what else would be equal.
-        line: The line, of a change too.
-        change: What was found.
-        seen: So much had been decided then.
-    """
-
-    minus_most: float
-    stage: int
-    gpu: GpuId
-    leaving: int
-    number: int
-    line: WayOn
-    change: GpuChange | None = None
-    seen: int = 0
+    minus_most: float  # what it is worth at most, a change exactly, with its sign turned
+    stage: int  # of those that may be worth the same first lines, then changes
+    gpu: GpuId  # of a change, or of one that is known to be worth as much; that on the first GPU goes first,
+    leaving: int  # then that which fewest leave
+    number: int  # tells apart what else would be equal
+    line: WayOn  # the line, of a change too
+    change: GpuChange | None = None  # what was found
+    seen: int = 0  # so much had been decided then
 
 
 NO_GPU: Final = GpuId("", 0)

@@ -90,21 +90,13 @@ SHARED_MAX: Final = 256
 
 @dataclass(frozen=True, slots=True)
 class ByPrice:
-    """The chooser of `colane`.
+    """The chooser of `colane`."""
 
-    Attributes:
-        moves: Whether running jobs are moved at all.
-        makes_way: Whether jobs move off a GPU to which a parked job is bound.
-        parts: Whether one of the jobs on a GPU waits that are worth more without it.
-        jobs_per_gpu_max: Jobs on one GPU at most.
-        look_at_all_max: In a pool of no more GPUs everything is looked at each time.
-    """
-
-    moves: bool = True
-    makes_way: bool = True
-    parts: bool = True
-    jobs_per_gpu_max: int = JOBS_PER_GPU_MAX
-    look_at_all_max: int = 64
+    moves: bool = True  # whether running jobs are moved at all
+    makes_way: bool = True  # whether jobs move off a GPU to which a parked job is bound
+    parts: bool = True  # whether one of the jobs on a GPU waits that are worth more without it
+    jobs_per_gpu_max: int = JOBS_PER_GPU_MAX  # jobs on one GPU at most
+    look_at_all_max: int = 64  # in a pool of no more GPUs everything is looked at each time
 
     def serve(self, context: SchedulingContext, take: Take) -> None:
         """Make the changes of a pool that pay, those that are worth most first."""
@@ -122,21 +114,13 @@ class ByPrice:
 
 
 class _Chosen(NamedTuple):
-    """A change, and what it is worth; of those worth the same the job first in the order goes first.
+    """A change, and what it is worth; of those worth the same the job first in the order goes first."""
 
-    Attributes:
-        net: What it is worth.
-        job: The job that comes.
-        candidate: Where, and what leaves for it.
-        rise: By how much a running job is worth more there.
-        parked: The job that goes on where a running one was; None where it moves for itself.
-    """
-
-    net: float
-    job: Job
-    candidate: Candidate
-    rise: float = 0.0
-    parked: JobId | None = None
+    net: float  # what it is worth
+    job: Job  # the job that comes
+    candidate: Candidate  # where, and what leaves for it
+    rise: float = 0.0  # by how much a running job is worth more there
+    parked: JobId | None = None  # the job that goes on where a running one was; None where it moves for itself
 
 
 class _Parting(NamedTuple):
@@ -150,21 +134,13 @@ class _Parting(NamedTuple):
 
 
 class _Leaver(NamedTuple):
-    """A running job that could go elsewhere.
+    """A running job that could go elsewhere."""
 
-    Attributes:
-        most: What that is worth at most: at its full speed, at no cost to others.
-        job: The job.
-        load: Where it is.
-        lost: What its GPU is worth less without it.
-        cost: What moving costs it.
-    """
-
-    most: float
-    job: Job
-    load: GpuLoad
-    lost: float
-    cost: float
+    most: float  # what that is worth at most: at its full speed, at no cost to others
+    job: Job  # the job
+    load: GpuLoad  # where it is
+    lost: float  # what its GPU is worth less without it
+    cost: float  # what moving costs it
 
 
 class _Chooser:

@@ -59,10 +59,7 @@ def _value(context: SchedulingContext, job: Job, over_s: float, candidate: Candi
 
 
 def _equals(context: SchedulingContext, job: Job, candidate: Candidate) -> list[Job]:
-    """Who leaves for a job that is neither more urgent nor overdue.
-
-    One that has no GPU changes places with none.
-    """
+    """Who leaves for a job that is neither more urgent nor overdue. One that has no GPU changes places with none."""
     victims = [context.draft.view.job(action.job) for action in candidate.room]
     if job.home or any(victim.spec.priority < job.spec.priority for victim in victims) or context.is_overdue(job):
         return []
@@ -99,17 +96,11 @@ def _wanted(context: SchedulingContext, job: Job, gpus: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class GangMoves(UsualMoving):
-    """Running gangs and elastic jobs go on with other GPUs where that saves more than it costs.
+    """Running gangs and elastic jobs go on with other GPUs where that saves more than it costs."""
 
-    Attributes:
-        moves: Whether running jobs are moved at all; elastic ones grow anyway.
-        consolidates: Whether jobs over several nodes go to one.
-        sizes: What numbers of GPUs cost.
-    """
-
-    moves: bool = True
-    consolidates: bool = True
-    sizes: PricedSizes = PRICED_SIZES
+    moves: bool = True  # whether running jobs are moved at all; elastic ones grow anyway
+    consolidates: bool = True  # whether jobs over several nodes go to one
+    sizes: PricedSizes = PRICED_SIZES  # what numbers of GPUs cost
 
     def plan(self, context: SchedulingContext) -> None:
         """Make the changes of a pool that save most first; one takes a place that was another's, too."""

@@ -91,16 +91,11 @@ class BesideLightest(UsualSource):
 
     The corrections are in `docs/papers/colocation.md`: load is kept per GPU and grows with every decision, memory is a
     hard limit, an unknown job runs alone first, and the number of co-runners is capped.
-
-    Attributes:
-        speedup_min: Jobs share when the predicted speed-up is at least this (paper A: 1).
-        jobs_per_gpu_max: Jobs on one GPU at most (paper A studied 2 and 3).
-        gain_by: What the speed-up is: paper A's delta, or the sum of speeds.
     """
 
-    speedup_min: float = 1.0
-    jobs_per_gpu_max: int = 3
-    gain_by: GainBy = GainBy.DELTA
+    speedup_min: float = 1.0  # jobs share when the predicted speed-up is at least this (paper A: 1)
+    jobs_per_gpu_max: int = 3  # jobs on one GPU at most (paper A studied 2 and 3)
+    gain_by: GainBy = GainBy.DELTA  # what the speed-up is: paper A's delta, or the sum of speeds
 
     def bind(self, context: SchedulingContext) -> BoundLightest:
         return BoundLightest(self, context)
@@ -174,17 +169,11 @@ Partner = tuple[ProfileKey, str]
 
 @dataclass(frozen=True, slots=True)
 class BesidePartner(UsualSource):
-    """In a pair, with the partner with which the two are predicted to gain most (Gavel, section 3.1).
+    """In a pair, with the partner with which the two are predicted to gain most (Gavel, section 3.1)."""
 
-    Attributes:
-        packed: Whether jobs may share a GPU in pairs at all.
-        speedup_min: Two jobs share a GPU when their predicted speed-up is at least this.
-        gain_by: What the speed-up is: paper A's delta, or the sum of speeds.
-    """
-
-    packed: bool = True
-    speedup_min: float = 1.0
-    gain_by: GainBy = GainBy.DELTA
+    packed: bool = True  # whether jobs may share a GPU in pairs at all
+    speedup_min: float = 1.0  # two jobs share a GPU when their predicted speed-up is at least this
+    gain_by: GainBy = GainBy.DELTA  # what the speed-up is: paper A's delta, or the sum of speeds
 
     @property
     def is_idle(self) -> bool:

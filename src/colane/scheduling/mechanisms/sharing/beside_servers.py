@@ -73,12 +73,9 @@ class Servers(NodesMatterNot):
 
 @dataclass(frozen=True, slots=True)
 class BesideServers(UsualSource):
-    """The source of GPUs where servers are.
+    """The source of GPUs where servers are."""
 
-    Attributes:
-        unseen: Also where all are known but never were seen together: no other source has a job join several such.
-    """
-
+    # also where all are known but never were seen together: no other source has a job join several such
     unseen: bool = False
 
     def bind(self, context: SchedulingContext) -> BoundBesideServers | None:

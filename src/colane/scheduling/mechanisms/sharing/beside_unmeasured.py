@@ -26,13 +26,9 @@ from colane.scheduling.mechanisms.sharing.sharing_values import JOBS_PER_GPU_MAX
 
 @dataclass(frozen=True, slots=True)
 class BesideUnmeasured(SourceDefaults):
-    """The source of GPUs on which sharing is to be tried.
+    """The source of GPUs on which sharing is to be tried."""
 
-    Attributes:
-        jobs_per_gpu_max: Jobs on one GPU at most.
-    """
-
-    jobs_per_gpu_max: int = JOBS_PER_GPU_MAX
+    jobs_per_gpu_max: int = JOBS_PER_GPU_MAX  # jobs on one GPU at most
 
     @property
     def is_idle(self) -> bool:

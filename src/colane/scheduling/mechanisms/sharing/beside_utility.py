@@ -31,44 +31,27 @@ SPEEDUP_MIN = 1.0
 
 
 class LeastOf(NamedTuple):
-    """Least utilities.
+    """Least utilities."""
 
-    Attributes:
-        own: Of the newcomer.
-        others: Whether those it joins may not fall below their own either.
-    """
-
-    own: float
-    others: bool
+    own: float  # of the newcomer
+    others: bool  # whether those it joins may not fall below their own either
 
 
 class SharedPlace(NamedTuple):
-    """A GPU a job may join.
+    """A GPU a job may join."""
 
-    Attributes:
-        load: With its jobs.
-        prediction: Speed-up of all together.
-        fit: Utilities.
-    """
-
-    load: GpuLoad
-    prediction: Prediction
-    fit: Fit
+    load: GpuLoad  # with its jobs
+    prediction: Prediction  # speed-up of all together
+    fit: Fit  # utilities
 
 
 @dataclass(frozen=True, slots=True)
 class BesideByUtility(UsualSource):
-    """Next to others where that pays, by the same utility as free GPUs; no job may fall below its own least.
+    """Next to others where that pays, by the same utility as free GPUs; no job may fall below its own least."""
 
-    Attributes:
-        jobs_per_gpu_max: Jobs on one GPU at most; 1 shares none.
-        weights: Of the utility's terms.
-        postpones: Whether least utilities count.
-    """
-
-    jobs_per_gpu_max: int = 2
-    weights: Weights = NEUTRAL
-    postpones: bool = False
+    jobs_per_gpu_max: int = 2  # jobs on one GPU at most; 1 shares none
+    weights: Weights = NEUTRAL  # of the utility's terms
+    postpones: bool = False  # whether least utilities count
 
     @property
     def is_idle(self) -> bool:

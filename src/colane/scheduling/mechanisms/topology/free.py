@@ -54,15 +54,11 @@ ARRANGE: dict[NodesBy, Arrange | None] = {
 
 @dataclass(frozen=True, slots=True)
 class Free(UsualSource):
-    """Free GPUs of one node, or of several where the job may span them; those that others use, too, come last.
+    """Free GPUs of one node, or of several where the job may span them; those that others use, too, come last."""
 
-    Attributes:
-        nodes: Which node is taken.
-        gpu_types: Tried first, in this order; the pool's others follow by name. Where none are named, the type on which
-            the job is believed to be fastest goes first.
-    """
-
-    nodes: NodesBy = NodesBy.FIRST
+    nodes: NodesBy = NodesBy.FIRST  # which node is taken
+    # tried first, in this order; the pool's others follow by name. Where none are named, the type on which the job is
+    # believed to be fastest goes first
     gpu_types: tuple[str, ...] = ()
 
     def bind(self, context: SchedulingContext) -> BoundFree | None:
@@ -158,16 +154,11 @@ class BoundFree(BoundSourceDefaults):
 
 
 class NodeShare(NamedTuple):
-    """What a job over several nodes has of one of them.
-
-    Attributes:
-        fitting: Free GPUs of the node on which a rank may run.
-        ranks: How many of these it takes.
-    """
+    """What a job over several nodes has of one of them."""
 
     node: NodeState
-    fitting: tuple[GpuLoad, ...]
-    ranks: int
+    fitting: tuple[GpuLoad, ...]  # free GPUs of the node on which a rank may run
+    ranks: int  # how many of these it takes
 
 
 def over_nodes(draft: Draft, spec: JobSpec, types: Iterable[str]) -> tuple[GpuLoad, ...] | None:

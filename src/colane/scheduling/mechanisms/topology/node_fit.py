@@ -24,53 +24,31 @@ from colane.perf.utility import NEUTRAL, Weights, job_utility, system_utility
 
 
 class Neighbour(NamedTuple):
-    """A job that runs on a node, as one that would come sees it.
+    """A job that runs on a node, as one that would come sees it."""
 
-    Attributes:
-        sockets: Where it runs, one bit for each socket.
-        suffered: What the newcomer would suffer from it on a common socket, over the worst interference there is.
-        caused: What it would suffer from the newcomer.
-    """
-
-    sockets: int
-    suffered: float
-    caused: float
+    sockets: int  # where it runs, one bit for each socket
+    suffered: float  # what the newcomer would suffer from it on a common socket, over the worst interference there is
+    caused: float  # what it would suffer from the newcomer
 
 
 class Question(NamedTuple):
-    """All that decides where on a node a job lies best; equal questions have equal answers.
+    """All that decides where on a node a job lies best; equal questions have equal answers."""
 
-    Attributes:
-        shape: GPUs and their distances.
-        free: Free GPUs it may use, one bit for each.
-        neighbours: Jobs on the node, sorted; those that do not matter left out.
-        ranks: GPUs it asks for.
-        comm: Its job graph.
-        weights: Of the utility's terms.
-        shared: Interference it would suffer on its GPUs themselves, over the worst; 0 on free ones.
-    """
-
-    shape: Shape
-    free: int
-    neighbours: tuple[Neighbour, ...]
-    ranks: int
-    comm: Comm = Comm()
-    weights: Weights = NEUTRAL
-    shared: float = 0.0
+    shape: Shape  # GPUs and their distances
+    free: int  # free GPUs it may use, one bit for each
+    neighbours: tuple[Neighbour, ...]  # jobs on the node, sorted; those that do not matter left out
+    ranks: int  # GPUs it asks for
+    comm: Comm = Comm()  # its job graph
+    weights: Weights = NEUTRAL  # of the utility's terms
+    shared: float = 0.0  # interference it would suffer on its GPUs themselves, over the worst; 0 on free ones
 
 
 class Fit(NamedTuple):
-    """One answer.
+    """One answer."""
 
-    Attributes:
-        system: Utility for the cluster; more is better.
-        job: Utility for the job.
-        gpus: In rank order.
-    """
-
-    system: float
-    job: float
-    gpus: tuple[int, ...]
+    system: float  # utility for the cluster; more is better
+    job: float  # utility for the job
+    gpus: tuple[int, ...]  # in rank order
 
 
 def interference(question: Question, sockets: int) -> tuple[float, float]:

@@ -30,21 +30,16 @@ SEARCHES: dict[PlacementSearch, Search] = {
 
 @dataclass(frozen=True, slots=True)
 class Connected(UsualSource):
-    """Free GPUs of highest utility.
+    """Free GPUs of highest utility."""
 
-    Attributes:
-        placer: How a job is mapped onto a node: every set of GPUs, or dual recursive bipartitioning.
-        weights: Of communication, interference and fragmentation.
-        measure: How slowdowns by neighbours count.
-        postpones: Whether a job waits while the best utility is below its `utility_min`, or a running neighbour would
-            fall below its own. One that is overdue asks for no utility any more.
-        protects_neighbours: Whether neighbours count for that; the authors' code asks only for the newcomer's utility.
-    """
-
+    # how a job is mapped onto a node: every set of GPUs, or dual recursive bipartitioning
     placer: PlacementSearch = PlacementSearch.EXACT
-    weights: Weights = NEUTRAL
-    measure: Measure = Measure.EXCESS
+    weights: Weights = NEUTRAL  # of communication, interference and fragmentation
+    measure: Measure = Measure.EXCESS  # how slowdowns by neighbours count
+    # whether a job waits while the best utility is below its `utility_min`, or a running neighbour would fall below its
+    # own. One that is overdue asks for no utility any more
     postpones: bool = False
+    # whether neighbours count for that; the authors' code asks only for the newcomer's utility
     protects_neighbours: bool = True
 
     def bind(self, context: SchedulingContext) -> BoundConnected | None:

@@ -21,29 +21,18 @@ from colane.scheduling.mechanisms.topology.node_fit import Fit, Neighbour, Quest
 
 
 class Occupant(NamedTuple):
-    """A kind of job on a node.
+    """A kind of job on a node."""
 
-    Attributes:
-        sockets: Where it runs, one bit for each socket.
-        key: Its profile.
-    """
-
-    sockets: int
-    key: ProfileKey
+    sockets: int  # where it runs, one bit for each socket
+    key: ProfileKey  # its profile
 
 
 class Site(NamedTuple):
-    """A node as placement sees it; equal for nodes that are alike.
+    """A node as placement sees it; equal for nodes that are alike."""
 
-    Attributes:
-        shape: GPUs and distances.
-        free: Free GPUs of the kind, one bit for each.
-        occupants: Jobs on it, sorted.
-    """
-
-    shape: Shape
-    free: int
-    occupants: tuple[Occupant, ...]
+    shape: Shape  # GPUs and distances
+    free: int  # free GPUs of the kind, one bit for each
+    occupants: tuple[Occupant, ...]  # jobs on it, sorted
 
 
 class Resident(NamedTuple):
@@ -119,17 +108,12 @@ class Row(NamedTuple):
 
 @dataclass(slots=True)
 class Ranking:
-    """Answers of all sites there are for a class of jobs.
+    """Answers of all sites there are for a class of jobs."""
 
-    Attributes:
-        rows: Best first; those of sites that no node is like any more are dropped from time to time.
-        answered: Sites in it.
-        seen: How far the table's log was followed.
-    """
-
+    # best first; those of sites that no node is like any more are dropped from time to time
     rows: list[Row] = field(default_factory=list)
-    answered: set[int] = field(default_factory=set)
-    seen: int = 0
+    answered: set[int] = field(default_factory=set)  # sites in it
+    seen: int = 0  # how far the table's log was followed
 
     def drop(self, is_living: Callable[[int], object]) -> None:
         """Drop the rows of dead sites."""

@@ -65,30 +65,19 @@ class Harmed(NamedTuple):
 
 
 class Part(NamedTuple):
-    """Ranks of a job on one node.
-
-    Attributes:
-        gpus: In rank order.
-    """
+    """Ranks of a job on one node."""
 
     node: NodeState
-    gpus: tuple[int, ...]
+    gpus: tuple[int, ...]  # in rank order
 
 
 class UtilityPlace(NamedTuple):
-    """Where a job lies best.
+    """Where a job lies best."""
 
-    Attributes:
-        node: The node, the first of several.
-        fit: Utilities, and the GPUs on that node.
-        loads: All its GPUs in rank order.
-        parts: On each of its nodes; empty where it is one.
-    """
-
-    node: NodeState
-    fit: Fit
-    loads: tuple[GpuLoad, ...]
-    parts: tuple[Part, ...] = ()
+    node: NodeState  # the node, the first of several
+    fit: Fit  # utilities, and the GPUs on that node
+    loads: tuple[GpuLoad, ...]  # all its GPUs in rank order
+    parts: tuple[Part, ...] = ()  # on each of its nodes; empty where it is one
 
     @property
     def everywhere(self) -> tuple[Part, ...]:
@@ -98,17 +87,11 @@ class UtilityPlace(NamedTuple):
 
 @dataclass(slots=True)
 class BestRefused:
-    """The best that was not taken, to explain a wait.
+    """The best that was not taken, to explain a wait."""
 
-    Attributes:
-        node: Of the place with the best utility, None where there is no room at all.
-        fit: It.
-        harmed: Jobs that it would harm on the best place that is good enough for itself.
-    """
-
-    node: NodeState | None = None
-    fit: Fit | None = None
-    harmed: Harmed | None = None
+    node: NodeState | None = None  # of the place with the best utility, None where there is no room at all
+    fit: Fit | None = None  # it
+    harmed: Harmed | None = None  # jobs that it would harm on the best place that is good enough for itself
 
     @property
     def has_room(self) -> bool:
