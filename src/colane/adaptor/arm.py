@@ -11,8 +11,7 @@ import os
 import sys
 
 STEPS_FILE_ENV = "COLANE_STEPS_FILE"
-SWITCH_ENV = "COLANE_ADAPTOR"
-"""`off` leaves a job's processes as they are."""
+SWITCH_ENV = "COLANE_ADAPTOR"  # `off` leaves a job's processes as they are
 
 TYPE_CHECKING = False  # as `typing` has it, which costs milliseconds to import
 if TYPE_CHECKING:

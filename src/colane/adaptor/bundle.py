@@ -14,8 +14,7 @@ from functools import cache
 from pathlib import Path
 from uuid import uuid4
 
-DIR_ENV = "COLANE_ADAPTOR_DIR"
-"""Tells an installed start-up file where the agent's copy is."""
+DIR_ENV = "COLANE_ADAPTOR_DIR"  # tells an installed start-up file where the agent's copy is
 
 PACKAGE = "_colane_adaptor"
 _HERE = Path(__file__).parent

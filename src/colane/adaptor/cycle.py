@@ -7,8 +7,7 @@ other for good (a second training in the same script), both. Pure; keys are what
 
 from __future__ import annotations
 
-MANY = 64
-"""So many newcomers in a row are no round: they are optimizers made anew for each step."""
+MANY = 64  # so many newcomers in a row are no round: they are optimizers made anew for each step
 
 KNOWN_MAX = 4096
 

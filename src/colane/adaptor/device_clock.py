@@ -23,10 +23,8 @@ TYPE_CHECKING = False  # as `typing` has it, which costs milliseconds to import
 if TYPE_CHECKING:
     from typing import Any
 
-EVENT_GAP_S = 1e-3
-"""Recording and asking cost some 10 us: steps that are shorter than this share an event."""
-UNTIMED_MAX = 4096
-"""So many steps ahead of its GPU is no job whose events are ever passed."""
+EVENT_GAP_S = 1e-3  # recording and asking cost some 10 us: steps that are shorter than this share an event
+UNTIMED_MAX = 4096  # so many steps ahead of its GPU is no job whose events are ever passed
 
 
 class DeviceClockError(Exception):

@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 
-SLACK_BYTES = 64 * 1024**2
-"""What a script may hold between steps one time more than another: a batch, some losses."""
+SLACK_BYTES = 64 * 1024**2  # what a script may hold between steps one time more than another: a batch, some losses
 
 
 class MemorySample:

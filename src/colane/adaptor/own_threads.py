@@ -15,8 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-_beginnings: list[_thread.LockType] = []
-"""One for each thread, held until it has begun."""
+_beginnings: list[_thread.LockType] = []  # one for each thread, held until it has begun
 _is_at_end = False
 
 

@@ -31,15 +31,11 @@ from .writer import (
     create,
 )
 
-MEMORY_FIRST_STEPS = 10
-"""Memory is read at each of the first steps, where it still grows ..."""
-MEMORY_EVERY_STEPS = 64
-"""... and then at every 64th: reading takes some 40 microseconds ..."""
-MEMORY_GAP_S = 0.1
-"""... but not sooner than this, however fast the steps are."""
+MEMORY_FIRST_STEPS = 10  # memory is read at each of the first steps, where it still grows ..
+MEMORY_EVERY_STEPS = 64  # ... and then at every 64th: reading takes some 40 microseconds ..
+MEMORY_GAP_S = 0.1  # ... but not sooner than this, however fast the steps are
 
-BESIDE_S = 0.0005
-"""How often threads and processes of a job look whether it has its turn again."""
+BESIDE_S = 0.0005  # how often threads and processes of a job look whether it has its turn again
 COMPUTING_MAX_S = 0.1
 """For so long a turn is kept for calls of a model that other threads are in: they may wait for this one."""
 

@@ -11,8 +11,7 @@ import sys
 
 from . import saving
 
-LEFT = 76
-"""Exit code of a rank that the others go on without."""
+LEFT = 76  # exit code of a rank that the others go on without
 
 FORM_MAX_S = 10.0
 """Ranks that are missing after so long are not waited for: those that are there leave, their state saved."""

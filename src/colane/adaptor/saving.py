@@ -17,8 +17,7 @@ import time
 SIGNAL_ENV = "COLANE_CHECKPOINT_SIGNAL"
 """Names the signal by which the job was submitted to be asked; SIGUSR1 where it is absent."""
 
-SAVED, DONE = 75, 0
-"""Exit codes that say: my state is saved. Launchers take every other code than 0 for a failure."""
+SAVED, DONE = 75, 0  # exit codes that say: my state is saved. Launchers take every other code than 0 for a failure
 
 LAUNCHERS = ("TORCHELASTIC_RUN_ID", "ACCELERATE_MIXED_PRECISION")
 """Set by launchers that end with 1 where a process of theirs does not end with 0: torchrun, `accelerate launch`."""

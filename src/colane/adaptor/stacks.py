@@ -19,12 +19,9 @@ from . import own_threads, stillness
 from .aside import debug, safely
 from .writer import STEPS_FILE_ENV
 
-PREFIX = "stacks."
-"""Of the pipes beside the steps file: `stacks.RANK.PID.NUMBER`, the rank `x` where it is not known."""
-ANSWER = ".answer"
-"""Behind a pipe's name: the file with the answer."""
-ASKED_BYTES = 16
-"""Of a question: what the answer begins with, so that it is not taken for an earlier one."""
+PREFIX = "stacks."  # of the pipes beside the steps file: `stacks.RANK.PID.NUMBER`, the rank `x` where it is not known
+ANSWER = ".answer"  # behind a pipe's name: the file with the answer
+ASKED_BYTES = 16  # of a question: what the answer begins with, so that it is not taken for an earlier one
 
 FRAMES_MAX, TEXT_MAX = 100, 50_000
 """Of a thread's calls those beyond are left out, and threads behind so many characters."""
@@ -37,8 +34,7 @@ if TYPE_CHECKING:
     from types import FrameType
     from typing import Any
 
-_listening = 0
-"""The process that listens: a forked child is another."""
+_listening = 0  # the process that listens: a forked child is another
 
 
 def listen() -> None:

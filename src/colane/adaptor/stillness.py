@@ -24,20 +24,16 @@ from . import own_threads
 from .aside import debug
 from .writer import HOLD, MOVED, WATCH, Writer
 
-QUESTION = b"watchstandsstill"
-"""Asks the process to begin, where another question asks for its stacks."""
+QUESTION = b"watchstandsstill"  # asks the process to begin, where another question asks for its stacks
 
 EVERY_S = 0.2
-STILL_S = 1.0
-"""So long it must have stood still before that is said."""
-BUSY_RATIO = 0.05
-"""A thread that has run for more of the time between two looks computes."""
+STILL_S = 1.0  # so long it must have stood still before that is said
+BUSY_RATIO = 0.05  # a thread that has run for more of the time between two looks computes
 MOVED_LOOKS = 2
 """In so many looks one after the other a thread is elsewhere that has moved: a loop may be seen on its way round."""
 
 _writer: Writer | None = None
-_watching = 0
-"""The process that watches: a forked child is another."""
+_watching = 0  # the process that watches: a forked child is another
 
 
 def offer(writer: Writer) -> bool:

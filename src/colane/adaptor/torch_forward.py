@@ -32,10 +32,8 @@ EVALUATING = frozenset({LOADER, FORWARD})
 ANSWERING = frozenset({FORWARD, recorder.EXPLICIT})
 """Kinds of steps at whose calls a job that has given its turn up waits for one."""
 
-FORWARDS_FIRST = 3
-"""Fewer passes may be a trial before training; they are counted when more follow, or at the end."""
-LOADER_FIRST_S = 30.0
-"""Running through the data beforehand (their mean, their tokens) takes less."""
+FORWARDS_FIRST = 3  # fewer passes may be a trial before training; they are counted when more follow, or at the end
+LOADER_FIRST_S = 30.0  # running through the data beforehand (their mean, their tokens) takes less
 ROOTS_MAX = 64
 
 TYPE_CHECKING = False  # as `typing` has it, which costs milliseconds to import

@@ -12,8 +12,7 @@ import functools
 from . import capture, recorder
 from .cycle import Cycle
 
-HELD = "_colane_held"
-"""Kept on each CUDA graph: the steps in it."""
+HELD = "_colane_held"  # kept on each CUDA graph: the steps in it
 
 TYPE_CHECKING = False  # as `typing` has it, which costs milliseconds to import
 if TYPE_CHECKING:

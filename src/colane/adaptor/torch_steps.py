@@ -24,8 +24,7 @@ if TYPE_CHECKING:
 
 NESTED = "_colane_is_nested"
 """Kept on each optimizer: whether its steps are parts of another's (ZeRO's inner one, SAM's base)."""
-LOOK_AGAIN = 61
-"""Every so many steps that is found out anew; it takes a look at all frames."""
+LOOK_AGAIN = 61  # every so many steps that is found out anew; it takes a look at all frames
 
 
 class StepFinder:

@@ -32,51 +32,40 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-GATE_ENV = "COLANE_GATE"
-"""The environment variable that names the agent's socket."""
+GATE_ENV = "COLANE_GATE"  # the environment variable that names the agent's socket
 
 # Indexes of 8-byte words in the control page; the agent writes, the job reads.
-FLAG = 0
-"""0: run freely; 1: ask at every boundary."""
-PAUSE_AT = 1
-"""Ranks of a gang go on without asking until this step, so that all park at the same one; 0 for none."""
-FLUSH = 2
-"""1: give cached GPU memory back before yielding, because the lane needs it."""
+FLAG = 0  # 0: run freely; 1: ask at every boundary
+PAUSE_AT = 1  # ranks of a gang go on without asking until this step, so that all park at the same one; 0 for none
+FLUSH = 2  # 1: give cached GPU memory back before yielding, because the lane needs it
 HOLD = 3
 """1: a waiting process goes on by the agent's word alone, for its device may be another job's, even a later agent's."""
-SHARES = 4
-"""1: the job shares a lane, so that it gives its turn up while it waits for something else than its device."""
-SOON_AT = 5
-"""When the turn of a job that waits is expected (CLOCK_MONOTONIC, ns), as it is told by `SOON`."""
+SHARES = 4  # 1: the job shares a lane, so that it gives its turn up while it waits for something else than its device
+SOON_AT = 5  # when the turn of a job that waits is expected (CLOCK_MONOTONIC, ns), as it is told by `SOON`
 
-YIELDED_WORD, RESUMED_WORD = 30, 31
-"""Words of the steps page, as in `writer`."""
+YIELDED_WORD, RESUMED_WORD = 30, 31  # words of the steps page, as in `writer`
 
 PROTOCOL = 1
 _MAGIC = b"CLNG"
 
 REQUEST = struct.Struct("=4sHHIIQQ")
 """Job to agent: magic, protocol, kind, pid as the process sees it, ranks of its job here, step, serial number."""
-ANSWER = struct.Struct("=4sHHQ")
-"""Agent to job: magic, protocol, kind, serial number of the request."""
+ANSWER = struct.Struct("=4sHHQ")  # agent to job: magic, protocol, kind, serial number of the request
 
 YIELD, LEAVE, PING = 1, 2, 3
 """Kinds of requests: the turn is given up and wanted again; given up and not wanted; whether the agent is there."""
-GO, WAIT, SOON = 1, 2, 3
-"""Kinds of answers: run; you are heard, wait on; wait on, your turn comes at `SOON_AT`."""
+GO, WAIT, SOON = 1, 2, 3  # kinds of answers: run; you are heard, wait on; wait on, your turn comes at `SOON_AT`
 
 SPIN_BEFORE_S, SPIN_AFTER_S = 1e-4, 5e-4
 """So long before and after the step of the holder is expected to end a job looks for its turn without sleeping."""
-SPIN_RETRY_S = 1.0
-"""A job that found no core free for that sleeps through its waits for so long."""
+SPIN_RETRY_S = 1.0  # a job that found no core free for that sleeps through its waits for so long
 _SELECT_MAX = 1024
 
 SILENCE_MAX_S = 5.0
 """A waiting job asks after so long whether the agent is still there; after as long again it goes on without."""
 RANKS_NAMES = ("LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS")
 """Where launchers say how many processes of a distributed job are on this machine."""
-RETRY_S = 0.25
-"""An agent that could not be reached is not tried again at every step."""
+RETRY_S = 0.25  # an agent that could not be reached is not tried again at every step
 ADDRESS_MAX_BYTES = 107
 
 

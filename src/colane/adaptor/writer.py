@@ -20,8 +20,7 @@ import struct
 import sys
 import time
 
-STEPS_FILE_ENV = "COLANE_STEPS_FILE"
-"""The environment variable that tells a job where its steps file is."""
+STEPS_FILE_ENV = "COLANE_STEPS_FILE"  # the environment variable that tells a job where its steps file is
 
 SERVES_ENV = "COLANE_SERVES"
 """The environment variable that tells a job that it answers requests (`--kind inference`): its steps are answers."""
@@ -29,8 +28,7 @@ SERVES_ENV = "COLANE_SERVES"
 MAGIC = b"CLNSTEPS"
 VERSION = 3
 
-RING_STEPS = 8192
-"""How many of the last step durations a reader gets: over an hour of steps at two a second."""
+RING_STEPS = 8192  # how many of the last step durations a reader gets: over an hour of steps at two a second
 RING_SLOTS = RING_STEPS + 1
 
 PAGE_BYTES = 4096
@@ -39,10 +37,8 @@ CONTROL_OFFSET = PAGE_BYTES
 CONTROL_WORDS = PAGE_BYTES // 8
 HOLD, SHARES, CONTROLS = 3, 4, 5
 """Which words say that the job is held where it stands and that it shares a lane, and how many words there are."""
-RANKS_WANTED = 6
-"""As how many ranks the job is to go on once its state is saved; 0: it leaves."""
-WATCH = 7
-"""1: it is watched whether the process stands still (`stillness`)."""
+RANKS_WANTED = 6  # as how many ranks the job is to go on once its state is saved; 0: it leaves
+WATCH = 7  # 1: it is watched whether the process stands still (`stillness`)
 RING_OFFSET = 2 * PAGE_BYTES
 FILE_BYTES = RING_OFFSET + -(-RING_SLOTS * 8 // PAGE_BYTES) * PAGE_BYTES
 
@@ -59,10 +55,8 @@ SAVES_WORD, RESTORED_WORD, SAVED_STEPS_WORD, SAVED_WORD, SAVE_ERROR_WORD, SAVE_F
 the error number of the last attempt that failed and when (s)."""
 YIELDED_WORD, RESUMED_WORD = 30, 31
 """When its device was last idle for others, and when it last went on by the gate's word (CLOCK_MONOTONIC, ns)."""
-UNCOUNTED_WORD = 32
-"""How many of the steps turned out to be none of training (an evaluation before it): the first ones."""
-NOISE_WORD = 33
-"""Gradient noise scale, in samples; 0 while nothing was said."""
+UNCOUNTED_WORD = 32  # how many of the steps turned out to be none of training (an evaluation before it): the first ones
+NOISE_WORD = 33  # gradient noise scale, in samples; 0 while nothing was said
 REFORMS_WORD, RANKS_WORD, FORMED_WORD = range(34, 37)
 """Whether the ranks of the job can go on as fewer (1); as how many they last have (0: as started), and how many steps
 of this page were made before that."""
@@ -93,10 +87,8 @@ GPU: another process of the job that does may take its place."""
 
 RECORD = struct.Struct("=ddQQQQ")
 """Of the latest step: unix time (s), loss, persistent bytes, peak bytes, reserved bytes, flags."""
-RECORD_OFFSETS = (64, 128)
-"""Where the record of an even and of an odd step count lies."""
-HAS_LOSS, HAS_MEMORY, ON_GPU = 1, 2, 4
-"""Flags: what the record holds, and that its memory is a GPU's."""
+RECORD_OFFSETS = (64, 128)  # where the record of an even and of an odd step count lies
+HAS_LOSS, HAS_MEMORY, ON_GPU = 1, 2, 4  # flags: what the record holds, and that its memory is a GPU's
 
 
 class WireError(Exception):

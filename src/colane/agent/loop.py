@@ -57,8 +57,7 @@ from colane.model.hardware import Gpu
 
 log = logging.getLogger(__name__)
 
-TRIM_EVERY_S = 60.0
-"""Ended jobs are counted and dropped at most this often: it reads every one of their directories."""
+TRIM_EVERY_S = 60.0  # ended jobs are counted and dropped at most this often: it reads every one of their directories
 
 LAST_WORDS_S = 5.0
 """When the jobs end with the agent, it waits their grace time and this long for them and for the scheduler."""

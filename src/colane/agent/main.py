@@ -31,10 +31,8 @@ from colane.listening.serving import bounded
 
 log = logging.getLogger(__name__)
 
-CONNECTIONS_MAX = 128
-"""A scheduler and its standbys ask; their descriptors are the jobs' otherwise."""
-ANSWERS_MAX_S = 2
-"""At the end, answers under way have this long; what is cut off is asked of the next agent."""
+CONNECTIONS_MAX = 128  # a scheduler and its standbys ask; their descriptors are the jobs' otherwise
+ANSWERS_MAX_S = 2  # at the end, answers under way have this long; what is cut off is asked of the next agent
 
 SWITCH_INTERVAL_S = 5e-4
 """How long the gate's thread waits at most for the other one of this process; Python's default is ten times as long."""

@@ -105,18 +105,12 @@ class Desired:
 class AttemptPhase(Enum):
     """How far an attempt has come on this machine."""
 
-    PREPARED = auto()
-    """Its directory is there, unclaimed: a launch that a crash broke off."""
-    STARTING = auto()
-    """Its supervisor has been started and has not claimed it yet."""
-    RUNNING = auto()
-    """Its supervisor lives."""
-    LOST = auto()
-    """Its supervisor is gone and left no record."""
-    ENDED = auto()
-    """Its record is there, the scheduler has not answered yet."""
-    DELIVERED = auto()
-    """The scheduler knows its end."""
+    PREPARED = auto()  # its directory is there, unclaimed: a launch that a crash broke off
+    STARTING = auto()  # its supervisor has been started and has not claimed it yet
+    RUNNING = auto()  # its supervisor lives
+    LOST = auto()  # its supervisor is gone and left no record
+    ENDED = auto()  # its record is there, the scheduler has not answered yet
+    DELIVERED = auto()  # the scheduler knows its end
 
 
 class Evidence(NamedTuple):
@@ -133,10 +127,8 @@ class Act(Enum):
 
     START = auto()
     STOP = auto()
-    REJECT = auto()
-    """It shall stop and has never been here: say that it was not started."""
-    REAP = auto()
-    """Remove what its dead supervisor left, and record that."""
+    REJECT = auto()  # it shall stop and has never been here: say that it was not started
+    REAP = auto()  # remove what its dead supervisor left, and record that
     REPORT = auto()
 
 

@@ -12,8 +12,7 @@ from colane.client.errors import SchedulerError
 from colane.model.words import count
 
 PATIENCE_S: Final = 2.0
-JOBS_MAX: Final = 200
-"""Of jobs that run, and of those that wait."""
+JOBS_MAX: Final = 200  # of jobs that run, and of those that wait
 
 
 def complete_jobs(incomplete: str) -> list[tuple[str, str]]:

@@ -10,8 +10,7 @@ from colane.client.errors import BadUrl, Refused, SchedulerError
 
 MISUSE: Final = 2
 FAILURE: Final = 1
-INTERRUPTED: Final = 130
-"""What a shell reports of a program that died of SIGINT."""
+INTERRUPTED: Final = 130  # what a shell reports of a program that died of SIGINT
 FAILED_AT_SERVER: Final = 500
 """HTTP statuses from here on say that the scheduler could not; those of 4xx that it will not."""
 

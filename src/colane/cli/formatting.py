@@ -22,8 +22,7 @@ Format = Annotated[
     ),
 ]
 
-ESCAPES: Final = (("\\t", "\t"), ("\\n", "\n"))
-"""What shells leave as it is between plain quotes."""
+ESCAPES: Final = (("\\t", "\t"), ("\\n", "\n"))  # what shells leave as it is between plain quotes
 
 
 def print_formatted(template: str, objects: Iterable[Mapping[str, Any]], known: Iterable[str] = ()) -> None:

@@ -21,8 +21,7 @@ if TYPE_CHECKING:
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 
 UNKNOWN: Final = "-"
-LINES: Final = "\n\t"
-"""What a text of several lines may hold besides what can be printed."""
+LINES: Final = "\n\t"  # what a text of several lines may hold besides what can be printed
 
 STATE_STYLES: Final = {
     "queued": "yellow",
@@ -41,8 +40,7 @@ STATE_STYLES: Final = {
 """Colours of the states."""
 
 
-FOLDED_MIN: Final = 12
-"""Characters that a column keeps however narrow the terminal is."""
+FOLDED_MIN: Final = 12  # characters that a column keeps however narrow the terminal is
 
 
 _LATE_CONTROLS: Final = re.compile("[\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]")

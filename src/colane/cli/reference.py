@@ -30,8 +30,7 @@ from colane.model.field_values import (
 )
 from colane.model.job_fields import JOB_FIELDS, JobField, Shelf
 
-Click = Any
-"""A command or parameter of the click that Typer carries inside; it has no public name there."""
+Click = Any  # a command or parameter of the click that Typer carries inside; it has no public name there
 
 HEAD = """# Commands
 

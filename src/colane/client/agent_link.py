@@ -82,8 +82,7 @@ SILENT_S: Final = 6.0
 NEXT_AFTER_S: Final = 1.0
 """The next one is asked, too, where one has not answered for so long: it may be frozen, and another lead."""
 Body = Mapping[str, object] | Sequence[Mapping[str, object]]
-ELSEWHERE: Final = frozenset({307, 503})
-"""Answers of a scheduler that does not lead, or cannot tell whether it does."""
+ELSEWHERE: Final = frozenset({307, 503})  # answers of a scheduler that does not lead, or cannot tell whether it does
 
 
 class AgentLink:

@@ -11,10 +11,8 @@ from typing import Final
 
 from colane.client.errors import RemoteError
 
-CALL: Final = ".call"
-"""End of the name of a file with a function and its arguments."""
-RESULT: Final = ".result"
-"""End of the name of the file with what came of it."""
+CALL: Final = ".call"  # end of the name of a file with a function and its arguments
+RESULT: Final = ".result"  # end of the name of the file with what came of it
 
 
 def result_path(call: Path, index: int | None = None) -> Path:

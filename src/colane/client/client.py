@@ -52,14 +52,11 @@ if TYPE_CHECKING:
     from colane.api.seeing import ActCostObject, EfficiencyAnswer, OverviewAnswer
     from colane.api.stacks import StacksAnswer
 
-TIMEOUT_S: Final = 60.0
-"""Ten thousand jobs in one request take a few seconds."""
+TIMEOUT_S: Final = 60.0  # ten thousand jobs in one request take a few seconds
 
-RETRIES: Final = 2
-"""A request whose answer was lost is sent again with the same idempotency key."""
+RETRIES: Final = 2  # a request whose answer was lost is sent again with the same idempotency key
 
-TOKEN_BYTES: Final = 32
-"""Of chance in a token: too many to try them all."""
+TOKEN_BYTES: Final = 32  # of chance in a token: too many to try them all
 
 PAGE_JOBS: Final = 1_000
 
@@ -67,15 +64,11 @@ ELSEWHERE: Final = frozenset({307, 503})
 """Answers of a scheduler that does not lead, or cannot tell whether it does: where others are known, they are asked."""
 MOVED: Final = 307
 NOT_FOUND: Final = 404
-ASKED_AT_ONCE: Final = frozenset({"/health", "/plan"})
-"""Paths whose 503 says what is asked."""
-ANSWER_MAX_S: Final = 8.0
-"""Where several schedulers are known, the next is asked after so long: this one may be frozen."""
+ASKED_AT_ONCE: Final = frozenset({"/health", "/plan"})  # paths whose 503 says what is asked
+ANSWER_MAX_S: Final = 8.0  # where several schedulers are known, the next is asked after so long: this one may be frozen
 CONNECT_MAX_S: Final = 2.0
-SILENT_S: Final = 6.0
-"""One that did not answer in time is asked again only after so long, where another answers at all."""
-TURN_MAX_S: Final = 20.0
-"""So long all schedulers that are known are asked in turn; a standby leads within its lease."""
+SILENT_S: Final = 6.0  # one that did not answer in time is asked again only after so long, where another answers at all
+TURN_MAX_S: Final = 20.0  # so long all schedulers that are known are asked in turn; a standby leads within its lease
 TURN_PAUSE_S: Final = 0.1
 Read = TypeVar("Read")
 

@@ -32,8 +32,7 @@ __all__ = ["JobExecutor", "JobFailed", "JobFuture", "NotPicklable", "RemoteError
 P = ParamSpec("P")
 T = TypeVar("T")
 
-AWAY_MAX_S: Final = 120.0
-"""So long a scheduler that does not answer is waited for, as while it is upgraded."""
+AWAY_MAX_S: Final = 120.0  # so long a scheduler that does not answer is waited for, as while it is upgraded
 AGAIN_S: Final = 0.5
 
 

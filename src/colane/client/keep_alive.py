@@ -20,15 +20,12 @@ from typing import Final, NamedTuple
 import httptools
 import httpx
 
-IDLE_MAX: Final = 64
-"""Connections kept for later, of all hosts together; the one that has waited longest is closed."""
+IDLE_MAX: Final = 64  # connections kept for later, of all hosts together; the one that has waited longest is closed
 
 READ_BYTES: Final = 1 << 16
-ANSWER_MAX_BYTES: Final = 64 * 2**20
-"""An answer of more is no answer of ours."""
+ANSWER_MAX_BYTES: Final = 64 * 2**20  # an answer of more is no answer of ours
 
-Origin = tuple[str, str, int]
-"""Scheme, host and port."""
+Origin = tuple[str, str, int]  # scheme, host and port
 
 
 def origin_of(url: httpx.URL) -> Origin:

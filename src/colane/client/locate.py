@@ -23,8 +23,7 @@ STATE_VARIABLE: Final = "COLANE_STATE"
 TOKEN_FILE_VARIABLE: Final = "COLANE_TOKEN_FILE"  # noqa: S105 - as above
 SYSTEM_STATE: Final = Path("/var/lib/colane")
 """The state directory of a scheduler that root runs, where every user of the machine looks for one."""
-UNIX: Final = "unix://"
-"""How the URL of a socket begins; its path follows."""
+UNIX: Final = "unix://"  # how the URL of a socket begins; its path follows
 SERVER_FILE: Final = "server.json"
 SOCKET_FILE: Final = "socket"
 TOKEN_FILE: Final = "token"  # noqa: S105 - the name of a file

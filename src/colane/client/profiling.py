@@ -34,8 +34,7 @@ BY: Final = "colane profile"
 ATTEMPTS: Final = 3
 """A job too fast to be seen twice within its steps is run again for more of them, at most this often in all."""
 
-OPEN_END: Final = 1_000_000
-"""Steps a built-in job is given where the user names none: it is stopped long before."""
+OPEN_END: Final = 1_000_000  # steps a built-in job is given where the user names none: it is stopped long before
 
 TOGETHER_MAX_S: Final = 900.0
 """The jobs of a set end by themselves after about this long, should no client be left to stop them."""

@@ -28,14 +28,11 @@ UNREACHED_PAUSE_S: Final = 1.0
 START_LOOK_S: Final = 0.2
 ENDED_LOOK_S: Final = 1.0
 TYPED_BYTES: Final = 1024
-UNSENT_MAX_BYTES: Final = 2048
-"""Typed while the scheduler cannot be reached; what goes beyond it is lost."""
+UNSENT_MAX_BYTES: Final = 2048  # typed while the scheduler cannot be reached; what goes beyond it is lost
 END_OF_INPUT: Final = b"\x04"
 
-NOT_REACHED: Final = 503
-"""Nothing was typed."""
-AWAY: Final = 500
-"""From here on a refusal says that the scheduler, or the job's agent, cannot be asked now."""
+NOT_REACHED: Final = 503  # nothing was typed
+AWAY: Final = 500  # from here on a refusal says that the scheduler, or the job's agent, cannot be asked now
 
 HOW_TO_LEAVE: Final = "Enter ~. leaves it running"
 

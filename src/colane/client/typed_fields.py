@@ -8,8 +8,7 @@ from typing import Any, Final
 
 _FIELD: Final = re.compile(r"(?:jobs\[0\]\.?)?(?P<name>\w+)(?P<rest>.*)")
 _WORD: Final = re.compile(r"(?<![\w'\"=.-])[a-z]+(?:_[a-z]+)+(?![\w'\"=(])")
-UNITS: Final = ("_s", "_bytes", "_bytes_per_s")
-"""What a field has behind the name of its option."""
+UNITS: Final = ("_s", "_bytes", "_bytes_per_s")  # what a field has behind the name of its option
 
 
 def as_typed(field: str, message: str, options: Mapping[str, str]) -> str:

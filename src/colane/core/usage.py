@@ -14,8 +14,7 @@ from typing import Final, NamedTuple
 
 from colane.model.job import Job
 
-HALF_LIFE_S: Final = 7 * 24 * 3600.0
-"""Of use, where the policy names none."""
+HALF_LIFE_S: Final = 7 * 24 * 3600.0  # of use, where the policy names none
 
 
 TRUTHS_MIN: Final = 5

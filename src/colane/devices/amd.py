@@ -22,11 +22,9 @@ from colane.model.hardware import Gpu, Link, LinkKind, Topology, flat_topology
 
 Module: TypeAlias = Any
 Handle: TypeAlias = Any
-Answer: TypeAlias = Any
-"""Of a package without types, which is not installed where there are no such GPUs."""
+Answer: TypeAlias = Any  # of a package without types, which is not installed where there are no such GPUs
 
-XGMI: Final = 2
-"""`AMDSMI_LINK_TYPE_XGMI`: a direct bond of two GPUs, as NVLink is, and said by that word."""
+XGMI: Final = 2  # `AMDSMI_LINK_TYPE_XGMI`: a direct bond of two GPUs, as NVLink is, and said by that word
 UNKNOWN_TYPE: Final = "unknown"
 
 

@@ -18,8 +18,7 @@ _SYSCALL = {"x86_64": 298, "aarch64": 241}
 _HARDWARE, _CACHE_MISSES = 0, 3
 _ATTRIBUTE_BYTES = 112
 
-Opener = Callable[[int], int]
-"""From a core to a descriptor of its counter."""
+Opener = Callable[[int], int]  # from a core to a descriptor of its counter
 
 
 class CountersError(Exception):

@@ -66,8 +66,7 @@ class CpuDevices:
     """
 
     utilization_by = ""
-    maker = NVIDIA
-    """A job on cpu devices is shown no GPU."""
+    maker = NVIDIA  # a job on cpu devices is shown no GPU
 
     def __init__(
         self, spec: CpuSpec, host: HostFacts, topology: Topology | None = None, others: OthersOnCores | None = None

@@ -13,15 +13,13 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final, NamedTuple
 
-BPF: Final = {"x86_64": 321, "aarch64": 280, "ppc64le": 361, "riscv64": 280}
-"""Number of bpf(2) by machine."""
+BPF: Final = {"x86_64": 321, "aarch64": 280, "ppc64le": 361, "riscv64": 280}  # number of bpf(2) by machine
 PROG_LOAD, PROG_ATTACH = 5, 8
 TYPE_CGROUP_DEVICE, ATTACH_DEVICE, ALLOW_MULTI = 15, 6, 2
 LOAD_WORD, JUMP_NOT_EQUAL, MOVE, EXIT = 0x61, 0x55, 0xB7, 0x95
 RESULT, CONTEXT, MAJOR, MINOR = range(4)
 """Registers: 0 holds the answer, 1 the question, of which `MAJOR` and `MINOR` are copies."""
-MAJOR_OFFSET, MINOR_OFFSET = 4, 8
-"""Of `struct bpf_cgroup_dev_ctx`: access type, major, minor."""
+MAJOR_OFFSET, MINOR_OFFSET = 4, 8  # of `struct bpf_cgroup_dev_ctx`: access type, major, minor
 ATTRIBUTE_BYTES: Final = 128
 
 

@@ -10,8 +10,7 @@ import pynvml
 from colane.devices.nvml import GpuLostError, Handle, Nvml
 from colane.devices.types import Utilization
 
-WINDOW_MIN_S = 0.1
-"""NVML asks for samples at least 100 ms apart; closer ones give no value."""
+WINDOW_MIN_S = 0.1  # NVML asks for samples at least 100 ms apart; closer ones give no value
 
 _METRICS = (pynvml.NVML_GPM_METRIC_SM_OCCUPANCY, pynvml.NVML_GPM_METRIC_DRAM_BW_UTIL)
 

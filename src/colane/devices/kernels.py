@@ -22,8 +22,7 @@ from typing import Any, Final, NamedTuple
 BY_KINETO: Final = "torch.profiler"
 BY_NCU: Final = "ncu"
 
-STEPS_COUNTED: Final = 2
-"""The paper's histograms and sums are over two steps."""
+STEPS_COUNTED: Final = 2  # the paper's histograms and sums are over two steps
 
 NCU_DURATION: Final = "gpu__time_duration.sum"
 NCU_OCCUPANCY: Final = "sm__warps_active.avg.pct_of_peak_sustained_active"
@@ -41,8 +40,7 @@ US_PER_UNIT: Final = {
 """Microseconds in each unit that ncu writes, by its older and newer names."""
 
 _OCCUPANCY_PERCENT = "est. achieved occupancy %"
-_OCCUPANCY_RATIO = "est. achieved occupancy"
-"""What PyTorch before 1.9 wrote, 0 to 1."""
+_OCCUPANCY_RATIO = "est. achieved occupancy"  # what PyTorch before 1.9 wrote, 0 to 1
 
 _STEP_NAME = re.compile(r"ProfilerStep#\d+")
 TRACE_BYTES_MAX = 2**30

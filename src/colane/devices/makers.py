@@ -10,11 +10,9 @@ from colane.devices import suspend
 from colane.devices.device_filter import DeviceNumber
 from colane.model.hardware import Gpu
 
-NVIDIA_MAJOR: Final = 195
-"""Of `/dev/nvidia0` and its like, whose minors number the GPUs."""
+NVIDIA_MAJOR: Final = 195  # of `/dev/nvidia0` and its like, whose minors number the GPUs
 NVIDIA_GPUS: Final = Path("/proc/driver/nvidia/gpus")
-DRM_MAJOR: Final = 226
-"""Of `/dev/dri/card0` and `/dev/dri/renderD128` and their like (kernel, devices.txt)."""
+DRM_MAJOR: Final = 226  # of `/dev/dri/card0` and `/dev/dri/renderD128` and their like (kernel, devices.txt)
 
 Files = Mapping[str, tuple[DeviceNumber, ...]]
 """The device files of each GPU, by UUID: a process that may not open them cannot use it."""

@@ -25,8 +25,7 @@ CANNOT_TELL = frozenset(
 """A device that is well may answer so to what every device is asked; any other error of that is a sign of an ill one:
 a dead GPU, or one whose driver hangs, gives 999 (unknown) to all."""
 
-TRIES = 5
-"""So often a device is asked for what never changes, at the start of an agent."""
+TRIES = 5  # so often a device is asked for what never changes, at the start of an agent
 
 NO_DRIVER = frozenset({pynvml.NVML_ERROR_LIBRARY_NOT_FOUND, pynvml.NVML_ERROR_DRIVER_NOT_LOADED})
 """What opening NVML gives on a machine without GPUs."""
@@ -48,8 +47,7 @@ _FIELD_OF_TYPE = {
 }
 
 
-Handle = Any
-"""What NVML gives to ask with: a device, a sample, a structure; only NVML looks inside."""
+Handle = Any  # what NVML gives to ask with: a device, a sample, a structure; only NVML looks inside
 
 
 class GpuLostError(Exception):

@@ -9,14 +9,11 @@ from typing import Any, NamedTuple
 
 import psutil
 
-WINDOW_MIN_S = 1.0
-"""The kernel counts CPU time in ticks of 10 ms: a hundred of them tell within a percent or two."""
+WINDOW_MIN_S = 1.0  # the kernel counts CPU time in ticks of 10 ms: a hundred of them tell within a percent or two
 
-MEMORY_S = 5.0
-"""What was seen so long ago counts a third of what is seen now: a short burst is no load."""
+MEMORY_S = 5.0  # what was seen so long ago counts a third of what is seen now: a short burst is no load
 
-STEP_RATIO = 0.1
-"""Smaller changes are not told: each would have the scheduler look at the device anew."""
+STEP_RATIO = 0.1  # smaller changes are not told: each would have the scheduler look at the device anew
 
 
 class Smoothed:

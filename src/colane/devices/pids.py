@@ -7,11 +7,9 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
-_INITIAL_PID_NAMESPACE = 0xEFFFFFFC
-"""Inode number that Linux gives the first pid namespace (include/linux/proc_ns.h)."""
+_INITIAL_PID_NAMESPACE = 0xEFFFFFFC  # inode number that Linux gives the first pid namespace (include/linux/proc_ns.h)
 
-_CUDA_DEVICE = "/dev/nvidia-uvm"
-"""What a process has open that computes; one that only asks NVML has not."""
+_CUDA_DEVICE = "/dev/nvidia-uvm"  # what a process has open that computes; one that only asks NVML has not
 
 
 def is_first_namespace(namespace: Path = Path("/proc/self/ns/pid")) -> bool:

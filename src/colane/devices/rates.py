@@ -12,8 +12,7 @@ import time
 from colane.devices.nvml import GpuLostError, Handle, Nvml
 from colane.devices.types import Utilization
 
-WINDOW_MIN_S = 0.2
-"""The driver renews the rates every sixth of a second to every second, by model."""
+WINDOW_MIN_S = 0.2  # the driver renews the rates every sixth of a second to every second, by model
 
 
 class RatesMeter:

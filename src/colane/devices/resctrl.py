@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path("/sys/fs/resctrl")
-PREFIX = "colane-"
-"""Of our groups; those of others are not touched."""
+PREFIX = "colane-"  # of our groups; those of others are not touched
 
 WHOLE_PERCENT = 100
 TOTAL_BYTES = "mbm_total_bytes"

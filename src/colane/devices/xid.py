@@ -24,8 +24,7 @@ GRADED: Final = frozenset({*range(144, 151), 154})
 UNCORRECTABLE: Final = 48
 """A double-bit error. What becomes of it on a GPU that can contain it is said by another: 94 contained, 95 not."""
 
-EVENTS_MAX: Final = 100
-"""Events read at one look; more come at the next."""
+EVENTS_MAX: Final = 100  # events read at one look; more come at the next
 
 
 class XidWatch:

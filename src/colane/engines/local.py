@@ -33,19 +33,16 @@ Found = TypeVar("Found")
 START_MAX_S: Final = 600.0
 """A start takes one to two seconds, on a machine with ten others on each core more than a minute; then it is stuck."""
 
-START_LONG_S: Final = 20.0
-"""After this long it is said what is waited for."""
+START_LONG_S: Final = 20.0  # after this long it is said what is waited for
 
 LOOK_EVERY_S: Final = 0.02
 
-AGENT_STOP_MAX_S: Final = 20.0
-"""The agent's last words fit into it, beside what its jobs have to save and to end."""
+AGENT_STOP_MAX_S: Final = 20.0  # the agent's last words fit into it, beside what its jobs have to save and to end
 
 SERVER_STOP_MAX_S: Final = 10.0
 
 RESTARTS_MAX: Final = 5
-RESTARTS_WITHIN_S: Final = 60.0
-"""A child that dies more often than this will die again."""
+RESTARTS_WITHIN_S: Final = 60.0  # a child that dies more often than this will die again
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -27,12 +27,10 @@ Tell = Callable[[str], None]
 LOOK_EVERY_S: Final = 0.5
 START_MAX_S: Final = 60.0
 """What agents have to be there at the start; those of nodes that come later are said when they are."""
-SILENT_MAX_S: Final = 40.0
-"""Without a word for so long Ray does not answer; what the driver asks takes less."""
+SILENT_MAX_S: Final = 40.0  # without a word for so long Ray does not answer; what the driver asks takes less
 CONNECT_MAX_S: Final = 120.0
 AGAIN_S: Final = 3.0
-STOP_MAX_S: Final = 240.0
-"""Jobs' time to save is known to the driver, which waits no longer than that and a minute."""
+STOP_MAX_S: Final = 240.0  # jobs' time to save is known to the driver, which waits no longer than that and a minute
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -27,8 +27,7 @@ from colane.model.versions import own_version
 from colane.model.words import count
 
 LOOK_EVERY_S: Final = 1.0
-ANSWER_MAX_S: Final = 15.0
-"""What an actor that is there takes to answer, at most."""
+ANSWER_MAX_S: Final = 15.0  # what an actor that is there takes to answer, at most
 START_LONG_S: Final = 20.0
 AGAIN_S: Final = 10.0
 STOP_MAX_S: Final = 45.0

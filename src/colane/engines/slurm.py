@@ -34,17 +34,13 @@ from colane.model.quantities import parse_duration_s
 
 Tell = Callable[[str], None]
 
-LOOK_EVERY_S: Final = 5.0
-"""Between two questions to Slurm: one for all pilots."""
+LOOK_EVERY_S: Final = 5.0  # between two questions to Slurm: one for all pilots
 ANSWER_MAX_S: Final = 60.0
 ESTIMATE_EVERY_S: Final = 300.0
-SHORT_S: Final = 60.0
-"""A pilot that ran for less has failed; each further one in a row is asked for later."""
+SHORT_S: Final = 60.0  # a pilot that ran for less has failed; each further one in a row is asked for later
 PAUSE_S, PAUSE_MAX_S = 5.0, 600.0
-END_MAX_S: Final = 60.0
-"""From scancel until Slurm has none of them any more."""
-ENDING_S: Final = 30.0
-"""Of the time before a pilot's end, what its agent has after its jobs have left."""
+END_MAX_S: Final = 60.0  # from scancel until Slurm has none of them any more
+ENDING_S: Final = 30.0  # of the time before a pilot's end, what its agent has after its jobs have left
 WAITS: Final = frozenset({"PENDING", "REQUEUED", "REQUEUE_HOLD", "SPECIAL_EXIT"})
 GONE: Final = frozenset({"COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "PREEMPTED", "OUT_OF_MEMORY", "DEADLINE"})
 """Ended, and not COMPLETING: slurmd has said that all processes are gone. It does not for NODE_FAIL and BOOT_FAIL."""

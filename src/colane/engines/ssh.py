@@ -11,8 +11,7 @@ from typing import Final, NamedTuple
 from colane.engines import EngineError
 
 CONNECT_MAX_S: Final = 10
-SILENT_MAX_S: Final = 15
-"""After so long without a word it is asked whether it is there, three times."""
+SILENT_MAX_S: Final = 15  # after so long without a word it is asked whether it is there, three times
 
 OPTIONS: Final = (
     *("-o", "BatchMode=yes"),  # a question for a password would wait for ever where no person is
@@ -20,8 +19,7 @@ OPTIONS: Final = (
     *("-o", f"ServerAliveInterval={SILENT_MAX_S}"),
     "-T",
 )
-SSH_FAILED: Final = 255
-"""What ssh ends with when it is ssh that failed, and not what it ran."""
+SSH_FAILED: Final = 255  # what ssh ends with when it is ssh that failed, and not what it ran
 
 WHYS: Final = (
     (

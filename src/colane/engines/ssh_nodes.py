@@ -39,8 +39,7 @@ Tell = Callable[[str], None]
 NODE_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 FREE_MIN_KB: Final = 500_000
 """Colane and what it needs take 250 MB, and what pip downloads comes on top while it installs."""
-SEEN_MAX_S: Final = 90.0
-"""An agent is seen some two seconds after its start; on a machine with much else to do, later."""
+SEEN_MAX_S: Final = 90.0  # an agent is seen some two seconds after its start; on a machine with much else to do, later
 LOOK_EVERY_S: Final = 0.2
 REMOVED: Final = "removed by colane node remove"
 EVERY_ADDRESS: Final = "0.0.0.0"  # noqa: S104 - the agent's address for others; it demands its secret

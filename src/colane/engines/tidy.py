@@ -10,8 +10,7 @@ from typing import Final
 from colane.client.client import Client
 from colane.client.errors import SchedulerError
 
-END_MAX_S: Final = 60.0
-"""What jobs that are cancelled have to end, beside the time that they need to save."""
+END_MAX_S: Final = 60.0  # what jobs that are cancelled have to end, beside the time that they need to save
 
 
 def revoke_tokens(scheduler: Client, node: str) -> None:

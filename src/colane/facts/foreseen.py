@@ -8,8 +8,7 @@ from colane.api.jobs import ExpectedObject
 from colane.foresee.said import BURSTS_MIN, QuoteBounds, Shown
 from colane.model.words import about
 
-WIDE: Final = 30.0
-"""Where the last is so many times the first, only the last is said."""
+WIDE: Final = 30.0  # where the last is so many times the first, only the last is said
 
 SOON_S: Final = 60.0
 NOT_KNOWN: Final = f"not known: fewer than {BURSTS_MIN} such waits seen"

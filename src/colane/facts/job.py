@@ -27,25 +27,18 @@ from colane.perf.rate import Rate, RateSource
 class StateWord(StrEnum):
     """What a job does where its state alone does not say it; else the word is the state's."""
 
-    HELD = "held"
-    """It waits, and something keeps it from starting."""
-    SUSPENDED = "suspended"
-    """Its owner or an operator keeps it from going on."""
-    PARKED = "parked"
-    """It waits for its GPUs while others have them, its memory on the host."""
+    HELD = "held"  # it waits, and something keeps it from starting
+    SUSPENDED = "suspended"  # its owner or an operator keeps it from going on
+    PARKED = "parked"  # it waits for its GPUs while others have them, its memory on the host
 
 
 class LeftBy(StrEnum):
     """What tells how long a job will still run, the surest first."""
 
-    STEPS = "steps"
-    """Its steps, as its owner says or else its script, at its present speed."""
-    LEARNED = "learned"
-    """The steps that the last job of its kind took, at its present speed."""
-    FAMILY = "family"
-    """How long jobs of its family ran, as it is believed where decisions are made."""
-    LIMIT = "limit"
-    """Its time limit, which comes before its end."""
+    STEPS = "steps"  # its steps, as its owner says or else its script, at its present speed
+    LEARNED = "learned"  # the steps that the last job of its kind took, at its present speed
+    FAMILY = "family"  # how long jobs of its family ran, as it is believed where decisions are made
+    LIMIT = "limit"  # its time limit, which comes before its end
 
 
 class Speed(NamedTuple):

@@ -11,10 +11,8 @@ class NodeWord(StrEnum):
     """What a node does."""
 
     UP = "up"
-    TAKEN_OUT = "taken-out"
-    """Something is wrong with it: it takes no jobs, and is tried again later."""
-    DRAINING = "draining"
-    """It takes no new jobs, and some are left."""
+    TAKEN_OUT = "taken-out"  # something is wrong with it: it takes no jobs, and is tried again later
+    DRAINING = "draining"  # it takes no new jobs, and some are left
     DRAINED = "drained"
     LOST = "lost"
 

@@ -23,20 +23,16 @@ from colane.foresee.widen import Mix, Widened
 ROLLOUTS: Final = 16
 RECENT: Final = 20
 ARRIVALS_KEPT: Final = 5000
-RANKED_KEPT: Final = 500
-"""So many of them over a restart."""
+RANKED_KEPT: Final = 500  # so many of them over a restart
 
-PAST_S: Final = [3600.0 * 336.0 ** (part / 8) for part in range(9)]
-"""Of the last hour up to the last fortnight."""
+PAST_S: Final = [3600.0 * 336.0 ** (part / 8) for part in range(9)]  # of the last hour up to the last fortnight
 
-SLOWER_ASKED: Final = 16
-"""Of a line, at so many places it is worked out what passes."""
+SLOWER_ASKED: Final = 16  # of a line, at so many places it is worked out what passes
 
 HELD_KEPT: Final = 300
 HELD_MIN: Final = 10
 
-LOAD_MAX: Final = 0.9
-"""Of the jobs that come later and pass: they take no more than this part of what there is."""
+LOAD_MAX: Final = 0.9  # of the jobs that come later and pass: they take no more than this part of what there is
 
 AHEAD, RECENTLY, BY_MEANS, ROLLED, MIXED = range(5)
 METHODS: Final = ("work ahead", "recent waits", "plan by mean lengths", "roll-outs", "foreseen")

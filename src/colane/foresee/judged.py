@@ -13,8 +13,7 @@ from colane.foresee.foreseer import METHODS, StartQuote
 from colane.foresee.said import QuoteBounds
 from colane.foresee.scale import FELT_S, HORIZONS_S, all_scaled
 
-END: Final = "end"
-"""What ends are judged as, beside the methods of starts."""
+END: Final = "end"  # what ends are judged as, beside the methods of starts
 
 MISS_COSTS: Final = 10.0
 """Winkler's score of an 80 % interval: a miss costs 2 / 0.2 times how far it is off (Winkler, 1972)."""

@@ -23,25 +23,20 @@ EDGES_S: Final[Floats] = np.concatenate([[0.0], np.logspace(1, np.log10(100 * DA
 WIDTHS_S: Final[Floats] = np.diff(EDGES_S)
 BINS: Final = len(WIDTHS_S)
 
-HALF_S: Final = 10 * DAY_S
-"""A job that ended so long ago counts half."""
+HALF_S: Final = 10 * DAY_S  # a job that ended so long ago counts half
 
-NEIGHBOURS: Final = 5
-"""So many jobs before one of the same owner and size may tell its length."""
+NEIGHBOURS: Final = 5  # so many jobs before one of the same owner and size may tell its length
 
-CLASSES: Final = (1, 2, 4, 8)
-"""GPUs up to which jobs are of one class; those with more are of one more."""
+CLASSES: Final = (1, 2, 4, 8)  # GPUs up to which jobs are of one class; those with more are of one more
 
 GAPS_S: Final = (60.0, 600.0, 3600.0)
 SAME_PRIOR: Final = (4.0, 2.5, 2.5, 1.5)
 SAME_PRIOR_PAIRS: Final = 5.0
-ALIKE: Final = 0.5
-"""Logarithms of lengths that differ by less are those of jobs that are alike."""
+ALIKE: Final = 0.5  # logarithms of lengths that differ by less are those of jobs that are alike
 
 NOISE_MAX: Final = 2000
 SHRINK_JOBS: Final = 3.0
-KINDS_MAX: Final = 1000
-"""Owners beyond are of their class alone."""
+KINDS_MAX: Final = 1000  # owners beyond are of their class alone
 
 WEIGHT_MAX: Final = 1e6
 UNKNOWN_MEAN_S: Final = 3600.0

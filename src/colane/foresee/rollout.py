@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from heapq import heapify, heappop, heappush
 from typing import Final
 
-FAR_S: Final = 1e8
-"""What never has room starts after so long."""
+FAR_S: Final = 1e8  # what never has room starts after so long
 
 
 def starts_in_s(

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-BURSTS_MIN: Final = 10
-"""With fewer separate bursts near a horizon a quote is not known."""
+BURSTS_MIN: Final = 10  # with fewer separate bursts near a horizon a quote is not known
 
 
 class QuoteBounds(NamedTuple):

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-LEFT_MIN_S: Final = 1.0
-"""No job that runs is taken to have less left."""
+LEFT_MIN_S: Final = 1.0  # no job that runs is taken to have less left
 
 Rank = tuple[float, ...]
 

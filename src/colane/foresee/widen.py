@@ -21,8 +21,7 @@ from colane.foresee.said import QuoteBounds
 from colane.foresee.scale import DAY_S, FELT_S, HORIZONS_S, Floats, all_scaled, horizon_of, scaled, unscaled
 
 KEPT: Final = 600
-WIDTH: Final = 1.2
-"""Of the kernel over the logarithm of what was quoted."""
+WIDTH: Final = 1.2  # of the kernel over the logarithm of what was quoted
 
 HALF_S: Final = 4 * DAY_S
 HALF_TIMES: Final = 3.0
@@ -32,8 +31,7 @@ BURST_S: Final = 1800.0
 THIN: Final = 0.8
 PRIOR_QUOTES: Final = 8.0
 STEP: Final = 0.1
-NEXT_PART: Final = 0.2
-"""Tails of the horizons next to one move by this part of it."""
+NEXT_PART: Final = 0.2  # tails of the horizons next to one move by this part of it
 
 LEVEL: Final = 0.08
 LEVEL_MIN: Final = 0.004

@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from colane.client.client import Client
 
 THROUGH: Final = "mcp"
-LABEL: Final = "through"
-"""Jobs that were submitted so carry it, as a label: `colane ps --label through=mcp`."""
+LABEL: Final = "through"  # jobs that were submitted so carry it, as a label: `colane ps --label through=mcp`
 
 LINES_MAX: Final = 1_000
 TAIL_BYTES: Final = 1 << 18
@@ -170,8 +169,7 @@ AssistantSession.plan_change.__doc__ = (AssistantSession.plan_change.__doc__ or 
 )
 
 LOOKING: Final = ("queue", "job", "why", "start", "logs", "nodes", "plan", "whatif", "plan_change")
-CHANGING: Final = ("submit", "change")
-"""Names of what a session offers: the first change nothing."""
+CHANGING: Final = ("submit", "change")  # names of what a session offers: the first change nothing
 
 
 _FACTS_OF_A_JOB: Final = (

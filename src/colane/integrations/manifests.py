@@ -11,8 +11,7 @@ from colane.settings.table import DEFAULT_PORT
 TOKEN_SECRET: Final = "colane-token"  # noqa: S105 - the name of an object
 SERVER_STATE: Final = "/var/lib/colane"
 AGENT_STATE: Final = "/var/lib/colane-agent"
-DRAIN_S: Final = 90
-"""A pod that is to go has its node drained for so long; what is left is then killed."""
+DRAIN_S: Final = 90  # a pod that is to go has its node drained for so long; what is left is then killed
 GRACE_S: Final = 120
 
 COMMENT: Final = f"""\

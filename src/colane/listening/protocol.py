@@ -16,21 +16,16 @@ from colane.listening.standing import PEER_UID, STANDING, Standing
 
 KEEP_ALIVE_S: Final = 75
 """Longer than any period of an agent or a client, so that a pooled connection is not closed under a request."""
-STRANGERS_KEEP_ALIVE_S: Final = 10
-"""The same for those on which no caller that is known has asked."""
+STRANGERS_KEEP_ALIVE_S: Final = 10  # the same for those on which no caller that is known has asked
 
-HEADERS_MAX_S: Final = 20.0
-"""From the connection, or from the first byte of a request, to the end of its headers."""
-REQUEST_MAX_S: Final = 90.0
-"""From there to its end: longer than the door waits for a body, which it says."""
+HEADERS_MAX_S: Final = 20.0  # from the connection, or from the first byte of a request, to the end of its headers
+REQUEST_MAX_S: Final = 90.0  # from there to its end: longer than the door waits for a body, which it says
 
 FRAME_MAX_BYTES: Final = 32 * 1024
 """Of one request, all that is not its body: first line, headers, what stands between the pieces of a body, trailers.
 It is kept in memory before the caller is known, beyond at most what is read at once (256 KiB)."""
-HEADERS_MAX: Final = 128
-"""Of one request: each takes 200 bytes beyond its text."""
-BODY_MAX_BYTES: Final = 16 * 2**20
-"""Of one request, whether or not it is read: the door says what it takes."""
+HEADERS_MAX: Final = 128  # of one request: each takes 200 bytes beyond its text
+BODY_MAX_BYTES: Final = 16 * 2**20  # of one request, whether or not it is read: the door says what it takes
 PIPELINED_MAX: Final = 8
 """Requests that have come on a connection before the one ahead of them is answered; none of our clients sends any."""
 
@@ -38,8 +33,7 @@ DESCRIPTORS_KEPT: Final = 256
 """Of those that the process may have: for its store and logs, for calling agents, and for connections that were taken
 in but not judged. Under a low limit half are kept."""
 CONNECTIONS_MAX: Final = 16_384
-STRANGERS_MAX: Final = 512
-"""Connections on which no caller that is known has asked."""
+STRANGERS_MAX: Final = 512  # connections on which no caller that is known has asked
 
 
 class _TooMuchError(Exception):

@@ -10,8 +10,7 @@ from starlette.types import Scope
 
 PEER_UID: Final = "peer_uid"
 """In a request's state where it came over a unix socket: the user of the process at its other end."""
-STANDING: Final = "standing"
-"""In a request's state: the `Standing` of its connection."""
+STANDING: Final = "standing"  # in a request's state: the `Standing` of its connection
 
 
 @dataclass(slots=True)

@@ -8,8 +8,7 @@ from typing import Final
 from colane.listening.standing import Standing
 
 PACE_PER_S: Final = 100
-BURST: Final = 300
-"""So many are answered at once after a quiet time: a browser takes 30 files for a page."""
+BURST: Final = 300  # so many are answered at once after a quiet time: a browser takes 30 files for a page
 WAIT_MAX_S: Final = 5.0
 
 

@@ -18,8 +18,7 @@ from colane.model.words import count
 
 ELEMENTS_MAX: Final = 1_000_000
 INDEX_MAX: Final = 2**31 - 1
-RANGES_MAX: Final = 1_000
-"""An array's record has at most so many separate pieces, so that it stays small."""
+RANGES_MAX: Final = 1_000  # an array's record has at most so many separate pieces, so that it stays small
 JOB_DIGITS_MAX: Final = 15
 
 _FORM: Final = "indexes as 0-99, 1,3,7-9 or 0-90:10, and %8 behind them where at most 8 may run at once"

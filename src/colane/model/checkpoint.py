@@ -37,8 +37,7 @@ CHECKPOINT_SIGNALS: Final = ("SIGUSR1", "SIGUSR2", "SIGTERM", "SIGINT", "SIGHUP"
 """Signals a process can catch and that have no other meaning for it."""
 
 
-SLURM: Final = "slurm:"
-"""Before what `sbatch --signal` says: `slurm:USR1`, `slurm:B:USR1`."""
+SLURM: Final = "slurm:"  # before what `sbatch --signal` says: `slurm:USR1`, `slurm:B:USR1`
 
 
 def parse_contract(text: str, lead_s: float | None = None) -> CheckpointContract:

@@ -11,8 +11,7 @@ from colane.model.quantities import parse_bandwidth_bytes_per_s, parse_duration_
 # -- Numbers of GPUs a job can run on, as people write them: `4`, `1..4`, `1,2,4`.
 
 CORES_MAX: Final = 65_536
-GPUS_MAX: Final = 4096
-"""GPUs of one job; far above any machine's, low enough to list."""
+GPUS_MAX: Final = 4096  # GPUs of one job; far above any machine's, low enough to list
 
 _FORMS: Final = f"a number of GPUs from 0 to {GPUS_MAX}, a range as 1..4, or sizes as 1,2,4"
 
@@ -75,11 +74,9 @@ def _count(part: str) -> int | None:
     return int(part) if part.strip().isdecimal() and len(part) <= len(str(GPUS_MAX)) + 2 else None
 
 
-EXACT_MAX: Final = 2**53
-"""Largest integer that every JSON reader keeps exactly."""
+EXACT_MAX: Final = 2**53  # largest integer that every JSON reader keeps exactly
 
-TIME_MAX_S: Final = 1e12
-"""Longest time that may be named; for finite sums alone."""
+TIME_MAX_S: Final = 1e12  # longest time that may be named; for finite sums alone
 
 NO_CONTROLS: Final = r"^[^\x00-\x1f\x7f]*$"
 NO_NUL: Final = r"^[^\x00]*$"

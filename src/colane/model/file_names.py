@@ -14,8 +14,7 @@ PLACES: Final[Mapping[str, str]] = {
     "N": "its machine", "%": "a per cent sign",
 }  # fmt: skip
 OF_ARRAYS: Final = frozenset("Aa")
-OF_ONE: Final = frozenset("aj")
-"""Those by which the files of an array's elements are told apart."""
+OF_ONE: Final = frozenset("aj")  # those by which the files of an array's elements are told apart
 
 
 def letters(pattern: str) -> set[str]:

@@ -8,8 +8,7 @@ from enum import StrEnum
 from math import inf
 from typing import Final, NamedTuple
 
-CPU_DEVICE_TYPE = "cpu"
-"""GPU type of a cpu device: a set of cores with a declared memory size."""
+CPU_DEVICE_TYPE = "cpu"  # GPU type of a cpu device: a set of cores with a declared memory size
 
 DEFAULT_POOL = "default"
 
@@ -19,11 +18,9 @@ DISTURBED_RATIO = 0.25
 TO_HOST_BYTES_PER_S: Final = 10e9
 """What one process reaches over PCIe 3.0 x16 with pinned memory, less a fifth for the driver's own work."""
 
-TIME_SLICE = "time-slice"
-"""The driver's own way of sharing a GPU: processes take turns, kernel after kernel."""
+TIME_SLICE = "time-slice"  # the driver's own way of sharing a GPU: processes take turns, kernel after kernel
 
-MPS = "mps"
-"""NVIDIA's service through which kernels of several processes run at once."""
+MPS = "mps"  # NVIDIA's service through which kernels of several processes run at once
 
 EXCLUSIVE: Final = "exclusive"
 """A GPU in compute mode EXCLUSIVE_PROCESS, without MPS: the driver lets one process have it, and refuses others."""

@@ -24,18 +24,14 @@ from colane.model.resources import (
 class Lack(StrEnum):
     """What keeps a job off nodes even when they are empty."""
 
-    NODES = "nodes"
-    """There is none in its pool."""
+    NODES = "nodes"  # there is none in its pool
     GPU_TYPE = "gpu-type"
-    GPUS = "gpus"
-    """On one node; over all nodes together (or nodes with one) for a job that may span several."""
-    GPU_MEMORY = "gpu-memory"
-    """Of as many GPUs of one node as it asks for."""
+    GPUS = "gpus"  # on one node; over all nodes together (or nodes with one) for a job that may span several
+    GPU_MEMORY = "gpu-memory"  # of as many GPUs of one node as it asks for
     CORES = "cores"
     HOST_MEMORY = "host-memory"
     HOST_BANDWIDTH = "host-bandwidth"
-    AT_ONCE = "at-once"
-    """Each need alone could be met, all together cannot."""
+    AT_ONCE = "at-once"  # each need alone could be met, all together cannot
 
 
 class Shortfall(NamedTuple):

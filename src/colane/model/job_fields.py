@@ -49,12 +49,9 @@ class HelpPanel(StrEnum):
 class Shelf(StrEnum):
     """Where a job object of the API has a field."""
 
-    JOB = "job"
-    """Among the job's own."""
-    NEEDS = "needs"
-    """In its `needs`."""
-    NONE = ""
-    """Nowhere: policies and other users have no business with it."""
+    JOB = "job"  # among the job's own
+    NEEDS = "needs"  # in its `needs`
+    NONE = ""  # nowhere: policies and other users have no business with it
 
 
 class Option(NamedTuple):
@@ -130,8 +127,7 @@ GPUS_PER_NODE_MAX: Final = 1_024
 NAME: Final = Text(200, 1, NO_CONTROLS)
 NAME_OR_NONE: Final = Text(200, 0, NO_CONTROLS)
 TEXT: Final = Text()
-WORD: Final = Text(131_072)
-"""131,072 bytes is the longest single argument Linux takes (MAX_ARG_STRLEN)."""
+WORD: Final = Text(131_072)  # 131,072 bytes is the longest single argument Linux takes (MAX_ARG_STRLEN)
 PATH: Final = Text(is_path=True)
 FILE: Final = Text(4_000, 1, is_path=True)
 VARIABLE: Final = Text(1_000, 1, r"^[^=\x00]+$")

@@ -18,17 +18,14 @@ from colane.model.hardware import DEFAULT_POOL, GpuId
 class JobKind(StrEnum):
     """What a job's steps are."""
 
-    TRAINING = "training"
-    """Optimizer steps."""
-    INFERENCE = "inference"
-    """Requests, answered by a resident process."""
+    TRAINING = "training"  # optimizer steps
+    INFERENCE = "inference"  # requests, answered by a resident process
 
 
 class CommPattern(StrEnum):
     """Which ranks of a job talk to each other."""
 
-    ALL = "all"
-    """Every pair, as in data-parallel training."""
+    ALL = "all"  # every pair, as in data-parallel training
     RING = "ring"
     PIPELINE = "pipeline"
 
@@ -58,12 +55,9 @@ class Qos(StrEnum):
 class Category(StrEnum):
     """Kinds of training that differ in what their CPU side has to do (CODA, paper D, section IV-B)."""
 
-    CV = "cv"
-    """Images and video."""
-    NLP = "nlp"
-    """Text."""
-    SPEECH = "speech"
-    """Sound."""
+    CV = "cv"  # images and video
+    NLP = "nlp"  # text
+    SPEECH = "speech"  # sound
     UNKNOWN = "unknown"
 
 
@@ -78,12 +72,9 @@ def parse_category(text: str) -> Category:
 class CoreHint(StrEnum):
     """What an owner may say of the work between two steps, which changes how many cores a job starts with (ibid.)."""
 
-    PIPELINED = "pipelined"
-    """The next batch is made ready while the GPU works: one core fewer."""
-    MANY_WEIGHTS = "many-weights"
-    """Steps are long, so loading has time: one fewer."""
-    COMPLEX_BETWEEN = "complex-between"
-    """Much is computed on the CPU between two steps: one more."""
+    PIPELINED = "pipelined"  # the next batch is made ready while the GPU works: one core fewer
+    MANY_WEIGHTS = "many-weights"  # steps are long, so loading has time: one fewer
+    COMPLEX_BETWEEN = "complex-between"  # much is computed on the CPU between two steps: one more
 
 
 class IfNever(StrEnum):
@@ -97,13 +88,11 @@ class ShareBetween(StrEnum):
     """Which jobs may share a GPU."""
 
     ALL = "all"
-    GROUP = "group"
-    """Jobs of users that named the same group; jobs without a group share with those of the same user."""
+    GROUP = "group"  # jobs of users that named the same group; jobs without a group share with those of the same user
     USER = "user"
 
 
-SAVED: Final = 75
-"""Exit code of a job that has saved its state and is to be started again (EX_TEMPFAIL of sysexits.h)."""
+SAVED: Final = 75  # exit code of a job that has saved its state and is to be started again (EX_TEMPFAIL of sysexits.h)
 
 
 class CheckpointContract(NamedTuple):
@@ -140,8 +129,7 @@ class NeedClass(NamedTuple):
     latency_s: float | None
     sharing_domain: str
     cores_beside: int
-    home: str = ""
-    """Where alone a parked job may go on: "node", or "node/gpu"; empty where a job may start anywhere."""
+    home: str = ""  # where alone a parked job may go on: "node", or "node/gpu"; empty where a job may start anywhere
 
 
 @dataclass(unsafe_hash=True, slots=True)
@@ -267,8 +255,7 @@ class JobSpec:
         return total if ranks == whole else -(-total * ranks // whole)
 
 
-_TAKEN: Final = attrgetter(*[one.name for one in fields(JobSpec) if one.init])
-"""Arguments of an equal spec."""
+_TAKEN: Final = attrgetter(*[one.name for one in fields(JobSpec) if one.init])  # arguments of an equal spec
 
 
 def need_class(spec: JobSpec) -> NeedClass:

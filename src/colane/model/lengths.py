@@ -6,16 +6,14 @@ from bisect import bisect_left
 from math import floor, log2
 from typing import Final, NamedTuple
 
-BINS_PER_OCTAVE: Final = 4
-"""So many bins from one length to its double."""
+BINS_PER_OCTAVE: Final = 4  # so many bins from one length to its double
 
 
 BIN_MAX: Final = 31 * BINS_PER_OCTAVE
 """Of 68 years and more; what ends within a second is in bin 0. So no record has more than 125 bins."""
 
 
-JOBS_MAX: Final = 1000.0
-"""Once a record has so many jobs, all of them count half: what comes later says more."""
+JOBS_MAX: Final = 1000.0  # once a record has so many jobs, all of them count half: what comes later says more
 
 
 class LengthBin(NamedTuple):

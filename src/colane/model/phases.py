@@ -65,14 +65,11 @@ STEPPING = frozenset({JobState.RUNNING_PROTECTED, JobState.RUNNING})
 class SuspendVia(StrEnum):
     """How a running job is kept from going on."""
 
-    LANE = "lane"
-    """It waits at a step boundary; its memory stays where it is, and its GPUs stay booked."""
-    HOST = "host"
-    """Its GPU memory is moved to the host besides, and its GPUs are free for others until it comes back."""
+    LANE = "lane"  # it waits at a step boundary; its memory stays where it is, and its GPUs stay booked
+    HOST = "host"  # its GPU memory is moved to the host besides, and its GPUs are free for others until it comes back
 
 
-JobId = NewType("JobId", int)
-"""Handed out in order of submission, so that order of arrival is order of id."""
+JobId = NewType("JobId", int)  # handed out in order of submission, so that order of arrival is order of id
 
 
 Ordinals = tuple[int, int]
@@ -147,8 +144,7 @@ class Attempt(NamedTuple):
         return Attempt(*self[:-1], exit)
 
 
-NOT_YET: Final = Attempt()
-"""Of a job that was never started."""
+NOT_YET: Final = Attempt()  # of a job that was never started
 
 
 class Totals(NamedTuple):
@@ -165,8 +161,7 @@ class Totals(NamedTuple):
     sent_back: int = 0  # how often in a row agents have sent it back before it was started, for want of memory
 
 
-NONE: Final = Totals()
-"""Of a job that was never started."""
+NONE: Final = Totals()  # of a job that was never started
 
 
 class FallBack(NamedTuple):
@@ -252,14 +247,10 @@ class Halted(NamedTuple):
 class DependsOn(StrEnum):
     """What a job must have done; Slurm's `afterok`, `afternotok`, `afterany` and `after`."""
 
-    OK = "ok"
-    """It has succeeded."""
-    FAIL = "fail"
-    """It has ended in any other way."""
-    ANY = "any"
-    """It has ended."""
-    START = "start"
-    """It has started, or has ended without."""
+    OK = "ok"  # it has succeeded
+    FAIL = "fail"  # it has ended in any other way
+    ANY = "any"  # it has ended
+    START = "start"  # it has started, or has ended without
 
 
 _TOLD: Final = {
@@ -307,14 +298,10 @@ def told(dependencies: tuple[Dependency, ...], most: int = 4) -> str:
 class HoldKind(StrEnum):
     """What keeps a job from starting; `core.eligibility` says when each kind ends."""
 
-    USER = "user"
-    """Its owner or an operator, until it is resumed."""
-    BEGIN = "begin"
-    """Its owner wants it to start no earlier than a time."""
-    AFTER = "after"
-    """Its owner wants it to start when another job has ended or started; one hold for each condition."""
-    LIMIT = "limit"
-    """A limit on what its user or group may have running, until others under it have ended."""
+    USER = "user"  # its owner or an operator, until it is resumed
+    BEGIN = "begin"  # its owner wants it to start no earlier than a time
+    AFTER = "after"  # its owner wants it to start when another job has ended or started; one hold for each condition
+    LIMIT = "limit"  # a limit on what its user or group may have running, until others under it have ended
     ARRAY = "array"
     """It is an array, whose elements start in its place; or an element, and as many others of it run as may at once."""
 

@@ -168,8 +168,7 @@ class Replan(NamedTuple):
     goes_on: bool = False
 
 
-ON_CHANGE: Final = Replan()
-"""Whenever something changes while a job waits, and at no other time."""
+ON_CHANGE: Final = Replan()  # whenever something changes while a job waits, and at no other time
 
 NOTHING: Final[Mapping[Any, Any]] = MappingProxyType({})
 

@@ -8,11 +8,9 @@ from typing import Annotated, Final, NamedTuple, final
 from colane.model.bounds import Count, LongText, MeasuredRatio, Seconds, Size, within, word
 from colane.model.versions import RESTS, TURNS
 
-UNGATED = "ungated"
-"""It runs outside its lane, without turns."""
+UNGATED = "ungated"  # it runs outside its lane, without turns
 
-KEPT = "kept"
-"""It waits at its boundary until one that runs without turns is back, for want of memory."""
+KEPT = "kept"  # it waits at its boundary until one that runs without turns is back, for want of memory
 
 
 MAY_REST, ASKS = "possible", "asks"
@@ -25,8 +23,7 @@ STALLED_LONGEST: Final = 2.0
 """Nor has one that does what it did before between two steps, such as an evaluation, until twice that time is over."""
 STALLED_IN_LANE_MIN_S: Final = 60.0
 """One that takes turns with others has waited for its turn before, and a sample does not say when that was over."""
-PAST_END_MIN_S: Final = 60.0
-"""No plan counts any more on the end of a job that is so long past its believed end."""
+PAST_END_MIN_S: Final = 60.0  # no plan counts any more on the end of a job that is so long past its believed end
 WITHOUT_TURN: Final = frozenset({"waiting", "paused", KEPT})
 """How a job stands in its lane while no step is expected of it."""
 
@@ -169,8 +166,7 @@ class BandwidthSample(NamedTuple):
 
 
 BY_RESCTRL: Final = "resctrl"
-BY_WORLD: Final = "world"
-"""A simulation knows it."""
+BY_WORLD: Final = "world"  # a simulation knows it
 BY_MISSES: Final = "cache-misses"
 BY_CPU_TIME: Final = "cpu-time"
 """No counter at all: an estimate, as if every busy core used an equal part of the bandwidth."""

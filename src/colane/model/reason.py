@@ -174,8 +174,7 @@ class Reason:
     jobs: Final[tuple[int, ...]] = ()  # ids of the jobs in the way, or of co-runners
 
 
-NODES_NAMED_MAX: Final = 4
-"""A sentence names at most this many nodes, so that it stays one line."""
+NODES_NAMED_MAX: Final = 4  # a sentence names at most this many nodes, so that it stays one line
 
 
 def nodes_drained(names: list[str]) -> Reason:

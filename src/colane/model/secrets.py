@@ -10,8 +10,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
-HIDDEN: Final = "***"
-"""What stands in the place of a secret."""
+HIDDEN: Final = "***"  # what stands in the place of a secret
 
 _PHRASE: Final = r"(?:password|passwd|passphrase|secret|credentials|mysql_pwd)"
 _KEY: Final = (
@@ -24,8 +23,7 @@ _SAID: Final = re.compile(rf"(?<![a-z0-9]){_NAME}(?P<by>=|:[ ]+){_VALUE}", re.IG
 """`WANDB_API_KEY=...`, `--api-key=...`, `wandb.api_key=...`, `Password: ...`."""
 _OPTION_SAID: Final = re.compile(rf"(?<!\S)(?=-){_NAME}(?P<by>\s+){_VALUE}", re.IGNORECASE)
 """`--api-key ...` within a text for a shell."""
-_OPTION: Final = re.compile(rf"(?=-){_NAME}", re.IGNORECASE)
-"""`--api-key`, whose value is the next word."""
+_OPTION: Final = re.compile(rf"(?=-){_NAME}", re.IGNORECASE)  # `--api-key`, whose value is the next word
 _SHAPES: Final = re.compile(
     r"hf_[A-Za-z0-9]{20,}|sk-[A-Za-z0-9_-]{20,}|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_\w{20,}|glpat-[\w-]{16,}"
     r"|xox[abprs]-[\w-]{10,}|AIza[\w-]{30,}|AKIA[0-9A-Z]{16}|eyJ[\w-]{10,}\.[\w-]{10,}\.[\w-]*"

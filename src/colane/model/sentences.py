@@ -317,8 +317,7 @@ def _kept(facts: Mapping[str, str | int | float]) -> str:
     return f"{facts['guaranteed']} of {count(facts['there'], 'GPU')} are"
 
 
-JOBS_NAMED_MAX = 4
-"""A sentence names at most this many jobs, so that it stays one line."""
+JOBS_NAMED_MAX = 4  # a sentence names at most this many jobs, so that it stays one line
 
 
 def _name_jobs(jobs: tuple[int, ...]) -> str:

@@ -61,8 +61,7 @@ class ReadTopology(NamedTuple):
 class _Header:
     line: int
     devices: tuple[str, ...]
-    headings: tuple[tuple[str, int], ...]
-    """What stands behind the devices, each with its place in the line."""
+    headings: tuple[tuple[str, int], ...]  # what stands behind the devices, each with its place in the line
 
     @property
     def gpus(self) -> tuple[str, ...]:
@@ -78,11 +77,9 @@ class _Field(NamedTuple):
 class _Row:
     name: str
     line: int
-    cells: Mapping[str, tuple[Link, int]]
-    """By device: the way to it, and where that stands."""
+    cells: Mapping[str, tuple[Link, int]]  # by device: the way to it, and where that stands
     fields: Mapping[str, _Field]
-    behind: int
-    """Where the links end."""
+    behind: int  # where the links end
 
     def kind(self, device: str) -> LinkKind:
         return self.cells[device][0].kind

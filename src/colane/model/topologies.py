@@ -11,8 +11,7 @@ from colane.model.words import count
 
 PCIE3_X16 = 15.75e9
 NVLINK1 = 20e9
-NVLINK2 = 25e9
-"""One NVLink of the first (P100) and second or third (V100, A100) generation."""
+NVLINK2 = 25e9  # one NVLink of the first (P100) and second or third (V100, A100) generation
 
 CUBE_MESH = (
     {1: 1, 2: 1, 3: 2, 4: 2},
@@ -25,8 +24,7 @@ CUBE_MESH = (
 )
 """NVLinks of a DGX-1 with V100, of each GPU to those after it: two squares with diagonals, joined."""
 
-Way = Callable[[int, int], Link]
-"""The link between two different GPUs, smaller number first."""
+Way = Callable[[int, int], Link]  # the link between two different GPUs, smaller number first
 
 
 class UnknownTopologyError(ValueError):
@@ -108,8 +106,7 @@ PRESETS: Mapping[str, Callable[[], Topology]] = MappingProxyType(
 )
 """Machines by name."""
 
-PCIE = "pcie"
-"""PCIe only, for any number of GPUs and sockets."""
+PCIE = "pcie"  # PCIe only, for any number of GPUs and sockets
 
 NAMES = frozenset({*PRESETS, PCIE})
 

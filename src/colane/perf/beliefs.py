@@ -23,8 +23,7 @@ from colane.perf.rate import Factors, LaneMate, Prediction, Rate, Situation, wit
 from colane.perf.sharing_beliefs import SharingBeliefs, sort_key
 from colane.perf.speedup import LinearFit, fit_line
 
-RATES_MAX = 1 << 16
-"""Rates remembered at most; then all are forgotten."""
+RATES_MAX = 1 << 16  # rates remembered at most; then all are forgotten
 
 TAUGHT_MAX = 256
 """Of so many observations it is kept which kinds of job they concern; a reader that missed more takes all."""

@@ -17,14 +17,10 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 Places = NDArray[np.int64]
 
-PART: Final = 0.8
-"""Of all truths an interval is to hold so many."""
-BOTH_SIDES: Final = 1.2816
-"""80 % of a normal distribution lie within so many standard deviations."""
-WIDTH_MAX: Final = 4.0
-"""Intervals become no more than so many times as wide, and no narrower than the inverse."""
-EVIDENCE_USUAL: Final = 5.0
-"""With so many left out a width counts half: before, intervals are taken to be right."""
+PART: Final = 0.8  # of all truths an interval is to hold so many
+BOTH_SIDES: Final = 1.2816  # 80 % of a normal distribution lie within so many standard deviations
+WIDTH_MAX: Final = 4.0  # intervals become no more than so many times as wide, and no narrower than the inverse
+EVIDENCE_USUAL: Final = 5.0  # with so many left out a width counts half: before, intervals are taken to be right
 
 
 class Judged(NamedTuple):

@@ -22,8 +22,7 @@ from colane.perf.factors import (
 from colane.perf.rate import NEUTRAL_FACTOR, Factor, Situation
 from colane.perf.scaling import fitted_step_s
 
-Family = tuple[str, int | None]
-"""Family and batch size."""
+Family = tuple[str, int | None]  # family and batch size
 
 
 class Curve:
@@ -95,8 +94,7 @@ class Curve:
         return UNKNOWN_FACTOR if point is None else of_distance(point.places, distance)
 
 
-EMPTY_CURVE = Curve()
-"""Of an unknown kind."""
+EMPTY_CURVE = Curve()  # of an unknown kind
 
 
 class Curves:

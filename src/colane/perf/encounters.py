@@ -5,8 +5,7 @@ from __future__ import annotations
 from math import log
 from typing import NamedTuple
 
-ALL_OF_IT = 1.0
-"""Demand of a job of which none is known."""
+ALL_OF_IT = 1.0  # demand of a job of which none is known
 
 
 class CoRunnerTraits(NamedTuple):

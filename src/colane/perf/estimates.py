@@ -14,8 +14,7 @@ from colane.model.job import JobSpec
 from colane.model.profile import Memory, Profile, ProfileKey
 from colane.perf.rate import Prediction, Rate, Situation
 
-Kind = tuple[str, int | None]
-"""A family and a batch size."""
+Kind = tuple[str, int | None]  # a family and a batch size
 
 
 class Load(NamedTuple):

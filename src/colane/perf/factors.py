@@ -26,11 +26,9 @@ from colane.perf.rate import NEUTRAL_FACTOR, Factor, LaneMate, Prediction, RateS
 from colane.perf.scaling import fitted_step_s
 from colane.perf.topology import ACROSS_MACHINES
 
-PROMISING = frozenset({TurnRule.FAIR, TurnRule.RR})
-"""Rules under which every job's turn comes soon."""
+PROMISING = frozenset({TurnRule.FAIR, TurnRule.RR})  # rules under which every job's turn comes soon
 
-FITTED_MIN = 2
-"""Numbers of GPUs that must be known before others are told by them."""
+FITTED_MIN = 2  # numbers of GPUs that must be known before others are told by them
 
 SPREAD_SLOWDOWN: Final = 1.5
 """Step time over several nodes, over that on one, where it was not seen.
@@ -39,8 +37,7 @@ Measured, of as many GPUs: 1.0, 1.5 and 2.0 in the median (Gavel's models on K80
 (Pollux's six applications on T4), which are no slower on three or four nodes than on two.
 """
 
-UNKNOWN_FACTOR = Factor(1.0, RateSource.DEFAULT)
-"""Taken to change nothing, as nothing is known."""
+UNKNOWN_FACTOR = Factor(1.0, RateSource.DEFAULT)  # taken to change nothing, as nothing is known
 
 
 def times(one: Factor, other: Factor) -> Factor:

@@ -32,23 +32,19 @@ from colane.perf.calibration import Places, folds, left_out, pairs, width
 from colane.perf.encounters import ALL_OF_IT, CoRunnerTraits, Encounter, Estimate, Sighting, log_bound
 
 Floats = NDArray[np.float64]
-World = tuple[str, str]
-"""A GPU type and a way of sharing."""
+World = tuple[str, str]  # a GPU type and a way of sharing
 
 LEVEL, SENSITIVITY, PRESSURE, FAMILY_PAIR, FEATURES, BOUND = 0.3, 0.12, 0.06, 0.15, 0.15, 0.3
 """Variances of the terms before any evidence, in squared logs; chosen on Gavel's V100, P100 and K80 tables."""
 BATCH_LENGTH, DEMAND_LENGTH, STEP_LENGTH = 10.0, 1.5, 3.0
 """How far apart jobs of one family may lie (doublings of the batch), and jobs alike (demand, log of the step time)."""
-ELSEWHERE = 0.5
-"""Part of a deviation that is expected on another GPU type, and as much again in another way of sharing."""
+ELSEWHERE = 0.5  # part of a deviation that is expected on another GPU type, and as much again in another way of sharing
 NO_BATCH, NO_STEP = -4.0, 0.0
 AMPLITUDES: Floats = np.exp(np.linspace(log(0.03), log(30.0), 16))
 NOISES: Floats = np.exp(np.linspace(log(3e-4), log(0.3), 16))
 AMPLITUDE_WIDTH, NOISE_WIDTH, NOISE_USUAL = 1.0, 2.0, 0.01
-JUDGED_MAX = 256
-"""Sightings that size and noise are estimated from at most."""
-FOLDS = 5
-"""Jobs, and families, are hidden by so many parts, to see how far others are foreseen."""
+JUDGED_MAX = 256  # sightings that size and noise are estimated from at most
+FOLDS = 5  # jobs, and families, are hidden by so many parts, to see how far others are foreseen
 
 
 class _Columns:

@@ -8,8 +8,7 @@ from typing import Final
 from colane.model.job_spec import Category
 from colane.model.profile import CorePace, PlacePace, Profile, Slowdown, Value, ValueSource
 
-SLOWDOWNS_MAX = 256
-"""Slowdowns kept with one profile; of more, those with the fewest samples go."""
+SLOWDOWNS_MAX = 256  # slowdowns kept with one profile; of more, those with the fewest samples go
 
 RANK = {ValueSource.MEASURED: 0, ValueSource.DECLARED: 1, ValueSource.PREDICTED: 2, ValueSource.DEFAULT: 3}
 

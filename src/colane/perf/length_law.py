@@ -23,30 +23,24 @@ from typing import Final
 
 from colane.model.lengths import BINS_PER_OCTAVE
 
-BINS: Final = 20 * BINS_PER_OCTAVE
-"""Lengths are told apart from 16 seconds up to 194 days, by the bins of records."""
+BINS: Final = 20 * BINS_PER_OCTAVE  # lengths are told apart from 16 seconds up to 194 days, by the bins of records
 
-FIRST_BIN: Final = 4 * BINS_PER_OCTAVE
-"""What a record has in bins before that is in this."""
+FIRST_BIN: Final = 4 * BINS_PER_OCTAVE  # what a record has in bins before that is in this
 
 EDGES_S: Final[list[float]] = [2.0 ** ((FIRST_BIN + place) / BINS_PER_OCTAVE) for place in range(BINS + 1)]
 MIDS_S: Final[list[float]] = [sqrt(low_s * high_s) for low_s, high_s in pairwise(EDGES_S)]
 
-MU_STEP: Final = 2
-"""The laws' medians are so many bins apart."""
+MU_STEP: Final = 2  # the laws' medians are so many bins apart
 
-SIGMAS: Final[list[float]] = [0.1, 0.25, 0.55, 1.2, 2.6]
-"""Their standard deviations of the logarithm,"""
+SIGMAS: Final[list[float]] = [0.1, 0.25, 0.55, 1.2, 2.6]  # their standard deviations of the logarithm,
 
 SIGMA_WEIGHTS: Final[list[float]] = [0.5, 0.5, 0.5, 0.5, 0.3]
 
-COMMON_PARTS: Final[list[float]] = [0.003, 0.25]
-"""and which part of a family's jobs is as all jobs are."""
+COMMON_PARTS: Final[list[float]] = [0.003, 0.25]  # and which part of a family's jobs is as all jobs are
 
 COMMON_WEIGHTS: Final[list[float]] = [1.0, 0.6]
 
-COMMON_OUTLAST: Final = 0.3
-"""Of all jobs so many are taken to outlast whatever time is asked for."""
+COMMON_OUTLAST: Final = 0.3  # of all jobs so many are taken to outlast whatever time is asked for
 
 MEDIANS: Final = BINS // MU_STEP
 KINDS: Final = len(SIGMAS) * len(COMMON_PARTS)
@@ -55,33 +49,25 @@ KINDS: Final = len(SIGMAS) * len(COMMON_PARTS)
 LOG_MEDIANS: Final[list[float]] = [log(MIDS_S[number * MU_STEP]) for number in range(MEDIANS)]
 
 MEDIAN_S: Final = 3600.0
-MEDIAN_VARIANCE: Final = 2.0
-"""Of the logarithm of a family's median, before any is known."""
+MEDIAN_VARIANCE: Final = 2.0  # of the logarithm of a family's median, before any is known
 
 MEDIAN_FAMILIES: Final = 0.5
-VARIANCE_FAMILIES: Final = 3.0
-"""These count as so many families."""
+VARIANCE_FAMILIES: Final = 3.0  # these count as so many families
 
-LAW_JOBS: Final = 4.0
-"""The mean of the laws counts as so many jobs beside the family's own."""
+LAW_JOBS: Final = 4.0  # the mean of the laws counts as so many jobs beside the family's own
 
-COMMON_JOBS: Final = 4.0
-"""Lengths of all kinds count as so many beside those of all jobs that have ended."""
+COMMON_JOBS: Final = 4.0  # lengths of all kinds count as so many beside those of all jobs that have ended
 
 ROUNDS: Final = 3
 """So often jobs that have not ended are spread over what is left of the law, which they are part of themselves."""
 
-UNLIKELY: Final = 2e-4
-"""A law that is less likely is left out of the mean."""
+UNLIKELY: Final = 2e-4  # a law that is less likely is left out of the mean
 
-NONE_LEFT: Final = 1e-12
-"""Of so small a part of a family's jobs nothing is said."""
+NONE_LEFT: Final = 1e-12  # of so small a part of a family's jobs nothing is said
 
-UNKNOWN_S: Final = 600.0
-"""What a job that has outlasted the longest of lengths is taken to have left at least."""
+UNKNOWN_S: Final = 600.0  # what a job that has outlasted the longest of lengths is taken to have left at least
 
-UNKNOWN_PART: Final = 0.5
-"""The probability of what the law says nothing of."""
+UNKNOWN_PART: Final = 0.5  # the probability of what the law says nothing of
 
 
 def _upper_tail(x: float) -> float:
@@ -175,8 +161,7 @@ def place_of(number: int) -> int:
     return min(max(number - FIRST_BIN, 0), BINS - 1)
 
 
-Counts = Iterable[tuple[int, float]]
-"""Bins, and how many jobs are in each."""
+Counts = Iterable[tuple[int, float]]  # bins, and how many jobs are in each
 
 
 def smoothed(counts: Counts) -> list[float]:

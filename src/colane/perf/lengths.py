@@ -15,17 +15,14 @@ from colane.model.lengths import BINS_PER_OCTAVE, FamilyLengths
 from colane.perf.knowledge import LengthKnowledge
 from colane.perf.length_law import BINS, EDGES_S, FIRST_BIN, Law, common_law, prior, score
 
-AGE_MIN_S: Final = EDGES_S[0]
-"""Jobs that have had less are as new ones."""
+AGE_MIN_S: Final = EDGES_S[0]  # jobs that have had less are as new ones
 
-ROUNDING: Final = 1e-9
-"""By such a part of a time logarithms do not tell one from another for sure."""
+ROUNDING: Final = 1e-9  # by such a part of a time logarithms do not tell one from another for sure
 
 NEWS_PART: Final = 0.1
 """A family is judged anew once so large a part of its jobs has ended, or has had more; of few jobs each time."""
 
-EXPECTED_PART: Final = 0.02
-"""That a job has had more is no news where no more than so many end so early."""
+EXPECTED_PART: Final = 0.02  # that a job has had more is no news where no more than so many end so early
 
 JUDGED_MAX: Final = 256
 """Of so many versions it is kept which family each concerns; a reader that missed more takes all."""

@@ -28,16 +28,12 @@ from colane.perf.knowledge import Knowledge
 from colane.perf.nearby import StepMark, step_mark
 from colane.perf.speedup import OCCUPANCY_UNITS_PER_S, delta, delta_general
 
-STILL_RATIO = 2.0
-"""A window this many times as long as its steps, by their median, was disturbed."""
-DISTURBED_MAX = 3
-"""So many windows in a row in which a job stood still are no disturbance any more: it runs like that."""
+STILL_RATIO = 2.0  # a window this many times as long as its steps, by their median, was disturbed
+DISTURBED_MAX = 3  # so many windows in a row in which a job stood still are no disturbance any more: it runs like that
 
 
-ANSWERS_MIN = 100
-"""Of fewer answers the longest would be what 99 of 100 take, and so the first, which warms up."""
-ANSWERS_SEEN = 447
-"""A sample tells what so many of the last answers took (`adaptor.writer.ANSWERS_KEPT`)."""
+ANSWERS_MIN = 100  # of fewer answers the longest would be what 99 of 100 take, and so the first, which warms up
+ANSWERS_SEEN = 447  # a sample tells what so many of the last answers took (`adaptor.writer.ANSWERS_KEPT`)
 
 OUTPACED_RATIO = 1.5
 """A job so many times as fast with co-runners as it was alone is not the job any more that was measured then."""

@@ -86,8 +86,7 @@ class Factor(NamedTuple):
         return STRENGTH[self.source] < STRENGTH[RateSource.NO_EVIDENCE]
 
 
-NEUTRAL_FACTOR = Factor()
-"""Nothing changes."""
+NEUTRAL_FACTOR = Factor()  # nothing changes
 
 
 class Factors(NamedTuple):

@@ -12,13 +12,10 @@ from typing import Final
 
 OFF_MAX: Final = 0.5
 """What a log is off by counts as so much at most: beyond that it is another job, or a window that others disturbed."""
-USUAL_WEIGHT: Final = 2.0
-"""What is usual counts as so many measurements of a world."""
-WORLD_WEIGHT: Final = 8.0
-"""Its world's counts as so many of a family."""
+USUAL_WEIGHT: Final = 2.0  # what is usual counts as so many measurements of a world
+WORLD_WEIGHT: Final = 8.0  # its world's counts as so many of a family
 
-World = tuple[str, str]
-"""A GPU type and a way of sharing."""
+World = tuple[str, str]  # a GPU type and a way of sharing
 
 
 class Scatter:

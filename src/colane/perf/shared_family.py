@@ -20,8 +20,7 @@ AGREED_RATIO: Final = 1.25
 """Two users' values agree where neither is more than this times the other: of one program on one GPU type, steps and
 memory vary by a few percent."""
 
-USERS_MIN: Final = 2
-"""What so many users' jobs have shown is believed of everyone's."""
+USERS_MIN: Final = 2  # what so many users' jobs have shown is believed of everyone's
 
 _OWN: Final = "{family} (of {user})"
 _OWN_PATTERN: Final = re.compile(r".* \(of (?P<user>[^()]*)\)")

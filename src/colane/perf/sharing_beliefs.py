@@ -25,25 +25,18 @@ from colane.perf.speedup import OCCUPANCY_UNITS_PER_S, delta, threshold_speedup
 if TYPE_CHECKING:
     from colane.perf.interference import Interference, Scale
 
-MEASURING_VARIANCE = 0.02**2
-"""Of the log of a slowdown that was measured once, beside what differs from pair to pair."""
-ANOTHER_RATIO = 1.5
-"""Step times alone that differ so much are those of a job that has changed: sets are measured anew."""
-MOVED_MIN = 0.02
-"""A set that was measured again teaches the model only when the log of a slowdown has moved so far."""
+MEASURING_VARIANCE = 0.02**2  # of the log of a slowdown that was measured once, beside what differs from pair to pair
+ANOTHER_RATIO = 1.5  # step times alone that differ so much are those of a job that has changed: sets are measured anew
+MOVED_MIN = 0.02  # a set that was measured again teaches the model only when the log of a slowdown has moved so far
 UNFITTED_RATIO, UNJUDGED_RATIO = 0.05, 0.25
 """The model is fitted anew once so many sets are new, as a part of those it knows; its scale once so many are."""
-SIGHTINGS_MAX = 512
-"""Slowdowns the model is fitted to at most; of more, those measured last."""
-EVIDENCE_MIN = 0.5
-"""Of jobs of unknown demand nothing is foreseen while less than this is known of their like."""
+SIGHTINGS_MAX = 512  # slowdowns the model is fitted to at most; of more, those measured last
+EVIDENCE_MIN = 0.5  # of jobs of unknown demand nothing is foreseen while less than this is known of their like
 MEASUREMENTS_MAX = 50
 """Weight of earlier measurements of a set against the next, so that a belief can follow a changed script."""
 
-PAIR = 2
-"""Jobs; of more than these what is expected is made of pairs."""
-DEMAND_MAX = 2.0
-"""Kernels that overlap count each, so C may show more than all of a GPU; beyond this it shows nothing."""
+PAIR = 2  # jobs; of more than these what is expected is made of pairs
+DEMAND_MAX = 2.0  # kernels that overlap count each, so C may show more than all of a GPU; beyond this it shows nothing
 
 Keys = tuple[ProfileKey, ...]
 

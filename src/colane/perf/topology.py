@@ -14,11 +14,9 @@ from typing import NamedTuple
 from colane.model.hardware import Link, LinkKind, Node, Topology
 from colane.model.job import CommPattern, JobSpec
 
-IN_SOCKET = 1.0
-"""Distance of two GPUs of one socket whose links are unknown, as in the authors' machine file."""
+IN_SOCKET = 1.0  # distance of two GPUs of one socket whose links are unknown, as in the authors' machine file
 ACROSS_SOCKETS = 20.0
-ACROSS_MACHINES = 100.0
-"""Larger than any distance in a machine."""
+ACROSS_MACHINES = 100.0  # larger than any distance in a machine
 
 LENGTHS = {
     LinkKind.SELF: 0.0,
@@ -113,8 +111,7 @@ def flat(sockets: tuple[int, ...]) -> Shape:
     return _shape(lengths, sockets)
 
 
-NODES_MAX = 1 << 18
-"""Nodes whose shapes are remembered at once."""
+NODES_MAX = 1 << 18  # nodes whose shapes are remembered at once
 
 _SHAPES: dict[int, tuple[Node, Shape]] = {}
 """By the identity of a node's description, which is kept with it: it stands for nothing else meanwhile."""

@@ -15,15 +15,13 @@ from colane.model.profile import ProfileKey
 from colane.perf.estimates import Estimates
 from colane.perf.rate import Rate, Situation
 
-EPSILON = 0.01
-"""A term that is at its best counts as this, so that no other can be divided by zero."""
+EPSILON = 0.01  # a term that is at its best counts as this, so that no other can be divided by zero
 
 
 class Measure(StrEnum):
     """How a slowdown counts in the utility, 0 .. 1."""
 
-    EXCESS = "excess"
-    """Slowdown less 1, over the worst there is: a small slowdown does not block a placement."""
+    EXCESS = "excess"  # slowdown less 1, over the worst there is: a small slowdown does not block a placement
     INVERSE = "inverse"
     """1 / slowdown, as in the authors' code: every neighbour that disturbs at all counts as bad, a mild one most."""
 
@@ -36,8 +34,7 @@ class Weights(NamedTuple):
     fragmentation: float = 1 / 3
 
 
-NEUTRAL = Weights()
-"""As in the paper's evaluation."""
+NEUTRAL = Weights()  # as in the paper's evaluation
 FELT_FIRST = Weights(0.4995, 0.4995, 0.001)
 """Fragmentation decides only between places where no job would feel a difference: all it can change of a utility is
 less than what interference of 1.1 % of the worst does."""

@@ -29,14 +29,11 @@ from colane.scheduling.engine.times import Expected, kept_times
 from colane.scheduling.engine.walks import in_line
 from colane.scheduling.mechanisms.fairness.service import LeastAttained
 
-FORETOLD_KEPT: Final = 600
-"""So many quotes are kept over a restart."""
+FORETOLD_KEPT: Final = 600  # so many quotes are kept over a restart
 
-ELEMENTS_MAX: Final = 200
-"""Of an array, so many elements stand in the line for all that wait."""
+ELEMENTS_MAX: Final = 200  # of an array, so many elements stand in the line for all that wait
 
-Pace = Callable[[JobId], float | None]
-"""The speed of a job that runs, of that alone."""
+Pace = Callable[[JobId], float | None]  # the speed of a job that runs, of that alone
 
 
 def at_full_pace(_job: JobId) -> float | None:

@@ -57,8 +57,7 @@ GANGS_SOONER: Final = Ageing(WEEK_S, gang_wait_ratio=5.0)
 
 PROMISES: Final = (Deadlines(), Guarantees())
 
-GAIN_MIN: Final = 0.1
-"""Of a job's speed alone: sharing for less does not pay."""
+GAIN_MIN: Final = 0.1  # of a job's speed alone: sharing for less does not pay
 
 PRESETS: Final[tuple[Composed, ...]] = (
     # Baselines: whole GPUs, no job is stopped.
@@ -170,5 +169,4 @@ SUMMARIES: Final[Mapping[str, str]] = MappingProxyType(
 )
 """What each row is for, in a line; all of it stands in docs/reference/policies.md."""
 
-NAMES: Final[tuple[str, ...]] = (*POLICIES, *ALIASES)
-"""Whatever `create` knows without options."""
+NAMES: Final[tuple[str, ...]] = (*POLICIES, *ALIASES)  # whatever `create` knows without options

@@ -23,8 +23,7 @@ class UnknownPolicyError(ValueError):
 FORMER_NAMES: Final = {"shadow-price": "colane", "colane-0.2": "colane"}
 """What a policy is called now that had a name of its own in a version."""
 
-FORM: Final = "as_published"
-"""The option that says in which form a policy is meant."""
+FORM: Final = "as_published"  # the option that says in which form a policy is meant
 
 
 def create(name: str, *, as_published: bool = False) -> Composed:

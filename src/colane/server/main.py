@@ -60,8 +60,7 @@ OBJECTS_PER_COLLECTION: Final = 10_000
 holds few. That takes some 10 ms, in which nothing is answered; to look at older ones too, 8,000 live jobs among them,
 takes 400 ms and more."""
 NEVER: Final = 2**30
-COLLECTION_PERIOD_S: Final = 3600.0
-"""How often cycles are looked for among all objects."""
+COLLECTION_PERIOD_S: Final = 3600.0  # how often cycles are looked for among all objects
 
 LOCK_HELD_S: Final = 0.0005
 """So long at most, not Python's 5 ms, another thread runs Python code while the event loop waits to: writing a large
@@ -278,8 +277,7 @@ def locked(state_dir: Path) -> Iterator[socket.socket]:
         os.close(handle)
 
 
-JOB_KEY_FILE: Final = "job_key"
-"""By which tokens of jobs are made: it goes into no copy of the store."""
+JOB_KEY_FILE: Final = "job_key"  # by which tokens of jobs are made: it goes into no copy of the store
 
 
 def own_secret(state_dir: Path, name: str) -> str:

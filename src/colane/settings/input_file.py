@@ -7,8 +7,7 @@ import io
 import zlib
 from pathlib import Path
 
-TEXT_BYTES_MAX = 2 * 2**30
-"""No recorded trace is as large; a file that would be is refused before it fills the memory."""
+TEXT_BYTES_MAX = 2 * 2**30  # no recorded trace is as large; a file that would be is refused before it fills the memory
 
 READ_BYTES = 2**20
 

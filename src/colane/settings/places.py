@@ -9,8 +9,7 @@ from typing import Final
 
 FILE_NAME: Final = "colane.toml"
 FILE_VARIABLE: Final = "COLANE_CONFIG"
-SYSTEM_FILE: Final = Path("/etc/colane") / FILE_NAME
-"""Where root's services look, and clients of all users."""
+SYSTEM_FILE: Final = Path("/etc/colane") / FILE_NAME  # where root's services look, and clients of all users
 
 
 def own_file(environment: Mapping[str, str]) -> Path:

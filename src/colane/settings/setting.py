@@ -16,8 +16,7 @@ from colane.model.nearest import nearest
 
 T = TypeVar("T")
 E = TypeVar("E", bound=Enum)
-Raw = str | int | float | bool
-"""A value as it is given: what fits into JSON and TOML."""
+Raw = str | int | float | bool  # a value as it is given: what fits into JSON and TOML
 
 
 class SettingError(ValueError):

@@ -23,8 +23,7 @@ from colane.settings.store_address import StoreAddress, store_address
 DEFAULT_PORT: Final = 8642
 PORT_MAX: Final = 65535
 PILOTS_MAX: Final = 1000
-AGENT_DIR: Final = "agent"
-"""The agent's part of a state directory."""
+AGENT_DIR: Final = "agent"  # the agent's part of a state directory
 
 
 class Mps(StrEnum):

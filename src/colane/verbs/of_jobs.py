@@ -12,14 +12,11 @@ class Deed(StrEnum):
     """What users do to jobs."""
 
     CANCEL = "cancel"
-    SUSPEND = "suspend"
-    """Or hold, while it waits."""
-    RESUME = "resume"
-    """Or release, while it waits."""
+    SUSPEND = "suspend"  # or hold, while it waits
+    RESUME = "resume"  # or release, while it waits
     REQUEUE = "requeue"
     CHANGE = "change"
-    AGAIN = "again"
-    """Submit one like it: it runs as its user, so no other user may."""
+    AGAIN = "again"  # submit one like it: it runs as its user, so no other user may
 
 
 @dataclass(frozen=True, slots=True)

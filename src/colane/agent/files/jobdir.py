@@ -49,8 +49,7 @@ LAUNCH, OWN, STEPS, FINISHED, SHIM_ERRORS = "launch.json", "own", "steps", "fini
 TOKEN = "token"  # noqa: S105 - the name of a file
 """In `own`: by what the job calls the scheduler as its owner; it goes with the directory, at the end of the attempt."""
 _NAME = re.compile(r"\d+-\d+")
-NAMES_MAX = 1000
-"""Of an attempt's directory more are not looked at: what is not ours there may be endless."""
+NAMES_MAX = 1000  # of an attempt's directory more are not looked at: what is not ours there may be endless
 _SECRET = 0o600
 _PRIVATE = 0o700
 _PASSABLE = 0o711
@@ -71,8 +70,7 @@ class LaunchFacts:
     rank_cores: tuple[tuple[int, ...], ...] = ()
 
 
-RANKS_MAX = 256
-"""Processes of one job on one node."""
+RANKS_MAX = 256  # processes of one job on one node
 _FACTS = frozenset(field.name for field in fields(LaunchFacts))
 _NUMBER, _MAYBE_INT = (int, float), (int, type(None))
 _EXIT: Mapping[str, type | tuple[type, ...]] = {
@@ -208,13 +206,10 @@ class JobDir:
         return True
 
 
-FORMER = "former"
-"""Ended attempts of the cluster that this agent belonged to before."""
+FORMER = "former"  # ended attempts of the cluster that this agent belonged to before
 LOCK, AGENT_ID = "lock", "agent_id"
-CLUSTER = "cluster"
-"""The file that says of which cluster the attempts are."""
-HEARD = "events"
-"""The file that says what this agent has heard of that cluster, about; see `heard`."""
+CLUSTER = "cluster"  # the file that says of which cluster the attempts are
+HEARD = "events"  # the file that says what this agent has heard of that cluster, about; see `heard`
 HEARD_STEP_S = 10.0
 """Of one start of the scheduler it is written no more often, but before each attempt's directory is made: what is kept
 of a job is known by it."""

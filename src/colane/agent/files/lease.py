@@ -14,8 +14,7 @@ from pathlib import Path
 from colane.agent.supervisor import shim_files
 from colane.settings.together import REPORTS_PER_LEASE_MIN
 
-KILL_MARGIN_S = 1.0
-"""Killing takes a moment, and so does noticing that it is time."""
+KILL_MARGIN_S = 1.0  # killing takes a moment, and so does noticing that it is time
 ENDING_MAX_RATIO = 1 / 3
 """Of a lease jobs have at most so much to end: several reports must fit into the rest, or none would ever run."""
 

@@ -8,8 +8,7 @@ from typing import NamedTuple
 
 from colane.agent.supervisor.shim_files import LOG_PREFIX
 
-READ_MAX_BYTES = 1 << 20
-"""One answer holds at most this much; a reader that wants more asks again from `next_offset`."""
+READ_MAX_BYTES = 1 << 20  # one answer holds at most this much; a reader that wants more asks again from `next_offset`
 
 
 class Segment(NamedTuple):

@@ -15,8 +15,7 @@ import sys
 import time
 from itertools import islice
 
-BATCH = 1000
-"""Names held at once: a directory may have millions."""
+BATCH = 1000  # names held at once: a directory may have millions
 
 TIME_MAX_S = 120.0
 

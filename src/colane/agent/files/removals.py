@@ -22,13 +22,11 @@ from colane.agent.files import removal
 
 log = logging.getLogger(__name__)
 
-AT_ONCE_MAX: Final = 64
-"""Names in a directory that is emptied without a child."""
+AT_ONCE_MAX: Final = 64  # names in a directory that is emptied without a child
 
 CHILDREN_MAX: Final = 2
 KILLED_AFTER_S: Final = removal.TIME_MAX_S * 1.5
-AGAIN_S: Final = 3600.0
-"""What could not be removed is tried again after this long."""
+AGAIN_S: Final = 3600.0  # what could not be removed is tried again after this long
 
 LEFT: Final = "{count} could not be removed of what jobs have left, as {path}"
 

@@ -18,10 +18,8 @@ from colane.model.words import percent
 SUSPECT_RATIO: Final = 0.05
 """So much more than its turns a job's kernels run, on average over `WINDOWS` samples, before it is looked at."""
 WINDOWS: Final = 3
-CHECK_S: Final = 2.5
-"""A job is kept so long before its kernels are looked at: drivers sample over up to a second."""
-BUSY_RATIO: Final = 0.02
-"""Of one that waits nothing runs; drivers count in hundredths."""
+CHECK_S: Final = 2.5  # a job is kept so long before its kernels are looked at: drivers sample over up to a second
+BUSY_RATIO: Final = 0.02  # of one that waits nothing runs; drivers count in hundredths
 CLEARED_S: Final = 600.0
 """One that was found to wait is not looked at again for so long, and after each further look for twice as long."""
 

@@ -33,12 +33,9 @@ from colane.model.placement import Turns
 
 log = logging.getLogger(__name__)
 
-LOOK_EVERY_S = 0.1
-"""While jobs share lanes: for ranks that have come, and for those asked in vain."""
-STALLED_S = 0.5
-"""After so long with some ranks parked and others not, they are let go to a later step."""
-MEETING_S = 10.0
-"""Before their first step ranks wait longer for each other: they may still import what the others have."""
+LOOK_EVERY_S = 0.1  # while jobs share lanes: for ranks that have come, and for those asked in vain
+STALLED_S = 0.5  # after so long with some ranks parked and others not, they are let go to a later step
+MEETING_S = 10.0  # before their first step ranks wait longer for each other: they may still import what the others have
 LINKS_MAX = 512
 """Half of the files that a process may usually open: beyond it the connection goes that has been silent longest."""
 BACKLOG = 128

@@ -53,10 +53,8 @@ def comes_before(rule: TurnRule, successor: Successor, leaver: Contender) -> boo
     return rule is not TurnRule.SRTF and successor.key < precedence(rule, leaver)
 
 
-RECENT = 32
-"""So many handoffs of a lane are remembered."""
-LONGEST_S = 1.0
-"""What takes longer is no cost of passing on: a job was stopped, or its clock is another."""
+RECENT = 32  # so many handoffs of a lane are remembered
+LONGEST_S = 1.0  # what takes longer is no cost of passing on: a job was stopped, or its clock is another
 
 
 class _Left(NamedTuple):

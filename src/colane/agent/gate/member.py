@@ -10,8 +10,7 @@ from colane.agent.gate.values import GateJob, GatePhase
 from colane.model.placement import TurnRule
 from colane.model.progress import KEPT, UNGATED
 
-PROBE_STEPS = 3
-"""Under `srtf` a job whose steps are counted but not measured yet runs so many of them first."""
+PROBE_STEPS = 3  # under `srtf` a job whose steps are counted but not measured yet runs so many of them first
 
 
 @dataclass(slots=True)

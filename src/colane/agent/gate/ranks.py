@@ -24,10 +24,8 @@ from colane.agent.gate.values import TurnTimes
 log = logging.getLogger(__name__)
 
 MARGIN_STEPS = 2
-LISTED_AGO_NS = 1_000_000_000
-"""A directory that has not changed for so long is not listed again until it does."""
-AIMS_MAX = 16
-"""How often a target is put further while ranks outrun it; then the next look goes on."""
+LISTED_AGO_NS = 1_000_000_000  # a directory that has not changed for so long is not listed again until it does
+AIMS_MAX = 16  # how often a target is put further while ranks outrun it; then the next look goes on
 
 
 class RankConnection:

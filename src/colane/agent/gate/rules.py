@@ -22,18 +22,15 @@ from colane.agent.gate.values import GateJob, GatePhase, GateTimeouts, Lane, Ord
 from colane.lanes.turns import SHARED, Contender, LaneRequest, TurnClock, grant, quantum_s, yields_to
 from colane.model.placement import Turns
 
-STEP_AGE = 0.7
-"""Weight of what was known of a job's step time when the next turn is measured."""
+STEP_AGE = 0.7  # weight of what was known of a job's step time when the next turn is measured
 
-BOUND_STEPS = 5.0
-"""A job is given up on no sooner than after so many of its steps."""
+BOUND_STEPS = 5.0  # a job is given up on no sooner than after so many of its steps
 
 
 NO_BOUNDARY = "was asked for its turn and reaches no step boundary"
 SILENT = "answers without saying when a request comes, as `with steps.request():` does, and has kept its turn"
 
-NOT_BOUNDED: Mapping[int, int] = MappingProxyType({})
-"""Of devices whose memory is not judged."""
+NOT_BOUNDED: Mapping[int, int] = MappingProxyType({})  # of devices whose memory is not judged
 
 
 @dataclass

@@ -21,10 +21,8 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-NICE = -10
-"""Priority of the thread, where that is allowed."""
-ANSWER_MAX_S = 2.0
-"""A gate that answers later than this is not reported of."""
+NICE = -10  # priority of the thread, where that is allowed
+ANSWER_MAX_S = 2.0  # a gate that answers later than this is not reported of
 
 
 class GateThread:

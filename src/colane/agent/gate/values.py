@@ -9,8 +9,7 @@ from typing import NamedTuple
 
 from colane.model.profile import Memory
 
-Lane = tuple[int, int]
-"""Device and lane number."""
+Lane = tuple[int, int]  # device and lane number
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,13 +44,10 @@ class GateTimeouts(NamedTuple):
 class GatePhase(Enum):
     """What a job does."""
 
-    AWAY = auto()
-    """It starts, or is left out."""
+    AWAY = auto()  # it starts, or is left out
     RUNNING = auto()
-    READY = auto()
-    """It waits at a boundary for its turn."""
-    IDLE = auto()
-    """It waits for something else, and said so."""
+    READY = auto()  # it waits at a boundary for its turn
+    IDLE = auto()  # it waits for something else, and said so
 
 
 class TurnTimes(NamedTuple):

@@ -21,14 +21,11 @@ from colane.devices.makers import Files
 from colane.model.hardware import Gpu
 
 OWN, MOUNTS = Path("/proc/self/cgroup"), Path("/proc/self/mounts")
-ON_HOST: Final = "host.json"
-"""In a job's directory while memory of its GPU is on the host, or may be (`host_memory`)."""
-PROCESSES_MAX: Final = 32_768
-"""Processes and threads of a job: what forks without end leaves the node to others."""
+ON_HOST: Final = "host.json"  # in a job's directory while memory of its GPU is on the host, or may be (`host_memory`)
+PROCESSES_MAX: Final = 32_768  # processes and threads of a job: what forks without end leaves the node to others
 NO_CGROUP: Final = "this agent may make no cgroup (version 2)"
 LIMITS: Final = "host memory of jobs that book some is {how}: one that uses more ends as out of memory"
-BY_KERNEL, BY_LOOKING = "bounded by the kernel (cgroup)", "watched, as no cgroup bounds it"
-"""How."""
+BY_KERNEL, BY_LOOKING = "bounded by the kernel (cgroup)", "watched, as no cgroup bounds it"  # how
 UNGUARDED: Final = "jobs could reach for each other's GPUs: {problem}"
 
 log = logging.getLogger(__name__)

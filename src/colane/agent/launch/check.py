@@ -17,12 +17,10 @@ from colane.model.hardware import Gpu
 from colane.model.profile import Memory
 from colane.model.resources import needed_bytes
 
-SHORT_OF_MEMORY = "no-memory"
-"""The outcome of a job that is sent back."""
+SHORT_OF_MEMORY = "no-memory"  # the outcome of a job that is sent back
 
 
-_OWN_LANE = -1
-"""Lanes of attempts that are in none any more are numbered down from here."""
+_OWN_LANE = -1  # lanes of attempts that are in none any more are numbered down from here
 
 
 class DeviceOccupant(NamedTuple):

@@ -18,8 +18,7 @@ from colane.model.hardware import Gpu
 log = logging.getLogger(__name__)
 
 PROBE_EVERY_S = 2.0
-PROBE_BYTES = 1 << 18
-"""More than the directory of a job takes."""
+PROBE_BYTES = 1 << 18  # more than the directory of a job takes
 
 
 class NodeFault:

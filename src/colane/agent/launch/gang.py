@@ -23,8 +23,7 @@ from colane.devices.types import HostFacts
 from colane.model.hardware import Gpu
 from colane.model.job_spec import Ranks
 
-PER_GPU = Ranks.PER_GPU.value
-"""Value of a job's `ranks` that asks for a process for each GPU; `one` is the other."""
+PER_GPU = Ranks.PER_GPU.value  # value of a job's `ranks` that asks for a process for each GPU; `one` is the other
 
 LOOPBACK = "127.0.0.1"
 PORT_MIN = 20_000

@@ -28,11 +28,9 @@ T = TypeVar("T")
 
 CONTROL = "nvidia-cuda-mps-control"
 
-ANSWER_MAX_S = 5.0
-"""A healthy daemon answers within milliseconds; one that hangs must not hold up the node."""
+ANSWER_MAX_S = 5.0  # a healthy daemon answers within milliseconds; one that hangs must not hold up the node
 
-PROBE_EVERY_S = 30.0
-"""How often a daemon is asked for its health while nothing is launched: each time costs a process."""
+PROBE_EVERY_S = 30.0  # how often a daemon is asked for its health while nothing is launched: each time costs a process
 
 SOCKET_PATH_MAX = 107
 """Bytes of a unix socket's path (unix(7)); MPS makes `control` and longer names in its pipe directory."""

@@ -9,11 +9,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-NOBODYS_GROUP = 65534
-"""Group of a user that has only a number: the kernel's overflow id."""
+NOBODYS_GROUP = 65534  # group of a user that has only a number: the kernel's overflow id
 
-ALL_USERS = ""
-"""What a node says that runs the jobs of all users."""
+ALL_USERS = ""  # what a node says that runs the jobs of all users
 
 
 class UnknownUserError(Exception):

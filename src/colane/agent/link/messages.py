@@ -37,8 +37,7 @@ class Door(NamedTuple):
 EXCLUSIVE_SAID: Final = (
     "GPUs {gpus} are in compute mode EXCLUSIVE_PROCESS: jobs share them through MPS only (`nvidia-smi -c DEFAULT`)"
 )
-MESSAGES_MAX = 100
-"""Messages of one report: people read the first few, the scheduler takes no more."""
+MESSAGES_MAX = 100  # messages of one report: people read the first few, the scheduler takes no more
 
 
 def node_object(
@@ -144,8 +143,7 @@ def _meeting(part: GangObject | None) -> Meeting | None:
     )
 
 
-WITHOUT_QUANTUM: Final = Turns(quantum_s=0.0)
-"""What a scheduler means that says nothing of turns."""
+WITHOUT_QUANTUM: Final = Turns(quantum_s=0.0)  # what a scheduler means that says nothing of turns
 
 
 def _turns(turns: TurnsObject) -> Turns:

@@ -32,8 +32,7 @@ SUSPECTED_FOR_S: Final = 5.0
 """What ends a job's supervisor ends this agent, too, within so long, or it was not the end of this machine."""
 TEXT_MAX_BYTES: Final = 1000
 REASON_MAX: Final = 200
-NOT_RUN: Final = frozenset({126, 127})
-"""What a shell answers for a program that it cannot start."""
+NOT_RUN: Final = frozenset({126, 127})  # what a shell answers for a program that it cannot start
 
 
 @dataclass(frozen=True, slots=True)

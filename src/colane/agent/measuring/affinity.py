@@ -16,8 +16,7 @@ from typing import NamedTuple
 from colane.agent import processes
 from colane.agent.processes import ProcessId
 
-LOOKS_MAX = 16
-"""A job that makes threads without end is left to later looks after so many."""
+LOOKS_MAX = 16  # a job that makes threads without end is left to later looks after so many
 
 _RANK = b"LOCAL_RANK="
 

@@ -20,8 +20,7 @@ from colane.model.progress import BY_CPU_TIME, BY_MISSES, BY_RESCTRL
 
 STAT = Path("/proc/stat")
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
-_IDLE_FIELDS = (4, 5)
-"""Of a line `cpuN` of /proc/stat: idle, and waiting for disks."""
+_IDLE_FIELDS = (4, 5)  # of a line `cpuN` of /proc/stat: idle, and waiting for disks
 
 WINDOW_MIN_S = 0.2
 

@@ -16,8 +16,7 @@ from typing import Final, NamedTuple
 from colane.adaptor import wire
 from colane.devices import Devices
 
-OVERHEAD_BYTES: Final = 512 * 1024**2
-"""Of one process, before any was seen here: CUDA contexts take 300 to 550 MiB."""
+OVERHEAD_BYTES: Final = 512 * 1024**2  # of one process, before any was seen here: CUDA contexts take 300 to 550 MiB
 
 SLACK_BYTES: Final = 64 * 1024**2
 """By how much what the driver and the allocator say may disagree: they are not asked at the same moment."""

@@ -25,17 +25,14 @@ COUNT_MAX = 2**44
 """No process counts as far, be it steps or bytes; sums over all ranks of a job stay below 2^53, up to which integers
 are the same to every JSON reader."""
 
-TIME_MAX_S = 1e12
-"""Some thirty thousand years."""
+TIME_MAX_S = 1e12  # some thirty thousand years
 
 BY_CPU_TIME = "cpu-time"
 
-ERRORS_MAX = 4096
-"""Error numbers of Linux are below this one (MAX_ERRNO)."""
+ERRORS_MAX = 4096  # error numbers of Linux are below this one (MAX_ERRNO)
 
 
-WINDOW_MIN_S = 0.2
-"""The kernel counts CPU time in ticks of 10 ms: a window of twenty tells within 5 %."""
+WINDOW_MIN_S = 0.2  # the kernel counts CPU time in ticks of 10 ms: a window of twenty tells within 5 %
 
 
 class Ratios(NamedTuple):

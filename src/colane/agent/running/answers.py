@@ -17,8 +17,7 @@ from colane.agent.files.jobdir import RANKS_MAX
 from colane.agent.measuring.telemetry import read_steps, save_problem
 from colane.agent.reconcile import DesiredJob, Key, SaveRequest
 
-LOOK_EVERY_S: Final = 0.05
-"""Their pages are looked at so often while any job is to save, and not at all else."""
+LOOK_EVERY_S: Final = 0.05  # their pages are looked at so often while any job is to save, and not at all else
 
 
 class SaveAnswers:

@@ -35,14 +35,12 @@ from colane.model.progress import ASKS, MAY_REST
 
 log = logging.getLogger(__name__)
 
-RECORD: Final = cage.ON_HOST
-"""In a job's directory while its memory is on the host, or may be."""
+RECORD: Final = cage.ON_HOST  # in a job's directory while its memory is on the host, or may be
 
 RESTORED: Final = "restored.json"
 """In a job's directory once a process of it has been moved back to its GPU, or may have been."""
 
-HOST_MARGIN_BYTES: Final = 2 * 2**30
-"""Host memory left to the machine when a job's memory is moved there."""
+HOST_MARGIN_BYTES: Final = 2 * 2**30  # host memory left to the machine when a job's memory is moved there
 
 
 def free_host_bytes() -> int:
@@ -55,8 +53,7 @@ class _MemoryPlace(Enum):
 
     ON_GPU = auto()
     LEAVING = auto()
-    UNKNOWN = auto()
-    """A record was found; the driver is asked."""
+    UNKNOWN = auto()  # a record was found; the driver is asked
     ON_HOST = auto()
     COMING = auto()
 

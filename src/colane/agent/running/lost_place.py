@@ -14,8 +14,7 @@ from colane.agent.running.jobs import Jobs
 log = logging.getLogger(__name__)
 
 SUPERVISOR_DIED = "supervisor-died"
-END_MAX_S = 5.0
-"""Jobs have their grace time and this long to end."""
+END_MAX_S = 5.0  # jobs have their grace time and this long to end
 
 
 class OwnPlace:

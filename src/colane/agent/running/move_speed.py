@@ -17,12 +17,9 @@ from colane.agent.files.jobdir import read_json, write_json
 log = logging.getLogger(__name__)
 
 RECORD: Final = "moves.json"
-MOVES_MAX: Final = 8
-"""The latest moves count: memory of the host becomes scarce, or is found already."""
-BYTES_MIN: Final = 256 * 2**20
-"""What is smaller takes the driver's time, not the memory's."""
-CHANGED_RATIO: Final = 0.1
-"""A change by less is not told."""
+MOVES_MAX: Final = 8  # the latest moves count: memory of the host becomes scarce, or is found already
+BYTES_MIN: Final = 256 * 2**20  # what is smaller takes the driver's time, not the memory's
+CHANGED_RATIO: Final = 0.1  # a change by less is not told
 
 
 class MoveSpeed:

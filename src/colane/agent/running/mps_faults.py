@@ -30,18 +30,13 @@ from colane.model.words import plural
 
 log = logging.getLogger(__name__)
 
-CAUSED: Final = "mps-fault"
-"""The outcome of the job that has caused it: its own failure."""
-OF_OTHER: Final = "mps-fault-of-other"
-"""Of one that went down with another."""
-UNKNOWN: Final = "mps-fault-unknown"
-"""Of all, where it cannot be told which of them caused it."""
+CAUSED: Final = "mps-fault"  # the outcome of the job that has caused it: its own failure
+OF_OTHER: Final = "mps-fault-of-other"  # of one that went down with another
+UNKNOWN: Final = "mps-fault-unknown"  # of all, where it cannot be told which of them caused it
 
-SETTLE_S = 10.0
-"""How long an end waits for those of the jobs beside it; a job notices with its next word to the GPU."""
+SETTLE_S = 10.0  # how long an end waits for those of the jobs beside it; a job notices with its next word to the GPU
 
-TOGETHER_S = 60.0
-"""Ends further apart are of two faults."""
+TOGETHER_S = 60.0  # ends further apart are of two faults
 
 ENDED_FOR = "the MPS server of its GPU has failed, so nothing it launches runs any more"
 
@@ -64,14 +59,10 @@ _ENDED_BY_SERVER = re.compile(
 class Said(Enum):
     """What an end says of a fault."""
 
-    ASSERTION = auto()
-    """A kernel of its own has failed."""
-    ERROR = auto()
-    """Its own or another's."""
-    ENDED_BY_SERVER = auto()
-    """Another's."""
-    NOTHING = auto()
-    """It was ended because of it."""
+    ASSERTION = auto()  # a kernel of its own has failed
+    ERROR = auto()  # its own or another's
+    ENDED_BY_SERVER = auto()  # another's
+    NOTHING = auto()  # it was ended because of it
 
 
 class FaultSuspect(NamedTuple):

@@ -9,11 +9,9 @@ from typing import Any, Final, NamedTuple
 
 REFUSED: Final = "gpu-refused"
 
-TAIL_BYTES = 8192
-"""What is read of the end of a log: a Python traceback's last lines are always within it."""
+TAIL_BYTES = 8192  # what is read of the end of a log: a Python traceback's last lines are always within it
 
-TAIL_LINES = 20
-"""An error that is further above was survived, unless the last lines say that it was not."""
+TAIL_LINES = 20  # an error that is further above was survived, unless the last lines say that it was not
 
 _MEMORY_WORDS = re.compile(
     # PyTorch on NVIDIA's and AMD's GPUs, and CuPy, JAX, Paddle and RMM, that call their errors alike

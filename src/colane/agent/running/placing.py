@@ -20,8 +20,7 @@ from colane.model.hardware import Gpu
 
 log = logging.getLogger(__name__)
 
-LOOK_AGAIN_S = 0.02
-"""After so long processes born during a change of cores are looked for."""
+LOOK_AGAIN_S = 0.02  # after so long processes born during a change of cores are looked for
 
 ROUNDS_BEFORE = 3
 """For so many rounds after a change a thread on exactly the earlier cores counts as born meanwhile: the fork of a large

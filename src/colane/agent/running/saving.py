@@ -26,8 +26,7 @@ DEAF: Final = "job {key} does not catch {signal}, by which it is to be asked to 
 
 NOT_WRITTEN: Final = "job {key} is not asked to save its state before that can be written down: {problem}"
 
-PROGRAM_WORDS = 4
-"""A program of ours is run as these many words: Python, its two options, the program."""
+PROGRAM_WORDS = 4  # a program of ours is run as these many words: Python, its two options, the program
 
 
 class Saver:

@@ -19,17 +19,14 @@ from colane.agent.gate.pipes import Pipe, pipes_in, put
 from colane.agent.processes import read_tree, variables
 from colane.api.stacks import RawStacksObject
 
-WAIT_MAX_S: Final = 3.0
-"""A process that can answer does so within milliseconds of getting a core."""
+WAIT_MAX_S: Final = 3.0  # a process that can answer does so within milliseconds of getting a core
 LOOK_EVERY_S: Final = 0.01
-STACKS_BYTES_MAX: Final = 64 * 1024
-"""Of one process."""
+STACKS_BYTES_MAX: Final = 64 * 1024  # of one process
 
 SILENT: Final = "does not answer: it is stopped, or a call outside Python keeps Python's lock"
 NONE_HERE: Final = "has neither made a step nor joined a group with Colane's adaptor"
 
-RANK_DIGITS: Final = 10
-"""A rank has fewer."""
+RANK_DIGITS: Final = 10  # a rank has fewer
 
 
 def ask(job: JobDir) -> list[RawStacksObject]:

@@ -14,8 +14,7 @@ from colane.agent.files.logs import LogRange, read_log
 from colane.agent.supervisor.shim_files import EXIT
 from colane.agent.supervisor.shim_terminal import KEYS, SIZE, TYPED, message
 
-LOOK_S: Final = 0.02
-"""How often it is looked for output: a person sees no echo that is later by that."""
+LOOK_S: Final = 0.02  # how often it is looked for output: a person sees no echo that is later by that
 
 
 class TypedWords(NamedTuple):

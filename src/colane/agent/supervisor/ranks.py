@@ -26,14 +26,11 @@ if __name__ == "__main__":  # a copy, beside those of its parts, wherever colane
 
 from colane.agent.supervisor import shim_system as system
 
-NOT_STARTED = 127
-"""Exit code when a rank cannot be started, as a shell's."""
+NOT_STARTED = 127  # exit code when a rank cannot be started, as a shell's
 
-SAVED = 75
-"""Exit code of a rank whose state is saved: the others are saving theirs, and are let."""
+SAVED = 75  # exit code of a rank whose state is saved: the others are saving theirs, and are let
 
-SAVED_STATUS = SAVED << 8
-"""The same as it is waited for."""
+SAVED_STATUS = SAVED << 8  # the same as it is waited for
 
 LEFT_STATUS = 76 << 8
 """Of a rank without which the others go on (`reforming.LEFT`): no failure unless all of them leave so."""

@@ -33,8 +33,7 @@ def _parse_job(text: str) -> jobs.JobName:
 
 
 QUEUED, RUNNING = "queued", "running"
-STATES = {QUEUED: QUEUED, "pending": QUEUED, RUNNING: RUNNING}
-"""What is meant by words for states; Slurm's as well."""
+STATES = {QUEUED: QUEUED, "pending": QUEUED, RUNNING: RUNNING}  # what is meant by words for states; Slurm's as well
 
 
 def cancel(

@@ -13,8 +13,7 @@ from colane.cli.jobs import suspend
 from colane.cli.judged import judged, limit_s
 from colane.model.quantities import parse_duration_s
 
-NONE: Final = "none"
-"""In the place of a limit: there is to be none."""
+NONE: Final = "none"  # in the place of a limit: there is to be none
 
 EXAMPLE: Final = "Examples: [bold]colane change 7 --time-limit 4h[/bold]; [bold]colane change 12 --at-once 16[/bold]"
 

@@ -20,10 +20,8 @@ if TYPE_CHECKING:
     from colane.client.client import Client, Event
 
 LAST: Final = 20
-LOOKED_THROUGH: Final = 20_000
-"""For those of some jobs."""
-UNTOLD: Final = frozenset({"decision"})
-"""Each is a job's own change as well; programs have them with --json."""
+LOOKED_THROUGH: Final = 20_000  # for those of some jobs
+UNTOLD: Final = frozenset({"decision"})  # each is a job's own change as well; programs have them with --json
 
 
 def register(app: typer.Typer) -> None:

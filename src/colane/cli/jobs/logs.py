@@ -19,11 +19,9 @@ if TYPE_CHECKING:
     from colane.client.client import Client, LogPart
 
 PIECE_BYTES = 2**20
-BACK_MAX_BYTES = 64 * 2**20
-"""As much as is kept of a log by default."""
+BACK_MAX_BYTES = 64 * 2**20  # as much as is kept of a log by default
 LINE_END = re.compile(rb"\r\n|\n|\r")
-Read = Callable[[int, int], "LogPart"]
-"""Reads a range of a log, by offset and limit."""
+Read = Callable[[int, int], "LogPart"]  # reads a range of a log, by offset and limit
 
 
 def register(app: typer.Typer) -> None:

@@ -129,8 +129,7 @@ LATE_FIELDS: Final = (
 )  # fmt: skip
 """Fields that jobs have once they have ended, or that are shown of one job alone, and to its owner."""
 
-SIGNALLED: Final = 128
-"""A shell adds this to the signal a program died of."""
+SIGNALLED: Final = 128  # a shell adds this to the signal a program died of
 
 
 def client() -> Client:

@@ -22,14 +22,11 @@ if TYPE_CHECKING:
     from colane.client.client import Client
 
 LIMIT: Final = 100
-LISTED_MAX: Final = 10_000
-"""Jobs of each sort: those a screen shows, and the most that may be asked for."""
+LISTED_MAX: Final = 10_000  # jobs of each sort: those a screen shows, and the most that may be asked for
 
-HOLDS: Final = frozenset({"user", "begin", "after"})
-"""Kinds of holds that keep all elements of an array from starting."""
+HOLDS: Final = frozenset({"user", "begin", "after"})  # kinds of holds that keep all elements of an array from starting
 
-WHY_MAX: Final = 20
-"""Each reason is a question to the policy, so only those that fit a screen are asked."""
+WHY_MAX: Final = 20  # each reason is a question to the policy, so only those that fit a screen are asked
 
 COLUMNS = (
     ScreenColumn("ID", is_number=True),
@@ -57,8 +54,7 @@ SHARING = (
 
 EXPECTED = (ScreenColumn("STARTS", may_fold=True), ScreenColumn("ENDS", may_fold=True))
 
-SHARING_PLACE: Final = 5
-"""Before STEPS."""
+SHARING_PLACE: Final = 5  # before STEPS
 
 
 def register(app: typer.Typer) -> None:

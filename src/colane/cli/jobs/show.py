@@ -317,8 +317,7 @@ def _in_force(job: JobObject) -> Iterator[tuple[str, str]]:
         yield "in force", ", ".join(told)
 
 
-CHANGED = frozenset({"time_limit_s", "after", "gpu_memory_bytes"})
-"""Needs of which something else may be in force."""
+CHANGED = frozenset({"time_limit_s", "after", "gpu_memory_bytes"})  # needs of which something else may be in force
 
 
 def _said(values: Mapping[str, Any], shelf: Shelf, only: Collection[str] | None = None) -> Iterator[tuple[str, str]]:

@@ -20,8 +20,7 @@ from colane.settings.readers import some_time_s
 if TYPE_CHECKING:
     from colane.api.jobs import JobObject
 
-TIMED_OUT = 124
-"""Exit code of `timeout`, which scripts know."""
+TIMED_OUT = 124  # exit code of `timeout`, which scripts know
 
 
 class _WaitedEnough(Exception):  # noqa: N818 - no error; and no OSError, which the HTTP client would take for its own

@@ -23,19 +23,16 @@ if TYPE_CHECKING:
     from colane.client.client import Client
 
 FAILED: Final = frozenset({"failed", "out-of-memory"})
-NAMED_MAX: Final = 10
-"""Jobs in the way, or co-runners, that are described."""
+NAMED_MAX: Final = 10  # jobs in the way, or co-runners, that are described
 FIRST_STEP_MAX_S: Final = 60.0
 """A job that has made no step for so long after its start is worth a look: most have loaded their libraries by then."""
 LAST_LINES: Final = 5
-LAST_BYTES: Final = 4096
-"""Of the end of a failed job's log."""
+LAST_BYTES: Final = 4096  # of the end of a failed job's log
 DOUBTED: Final = (
     "its declared total of steps is not believed, and it counts as a job of unknown length: it has made more steps "
     "than that, or other jobs of its owner have; five jobs in a row that keep to theirs mend it"
 )
-COLOURS: Final = re.compile(r"\x1b\[[0-9;]*m")
-"""How a job's log says colours to a terminal."""
+COLOURS: Final = re.compile(r"\x1b\[[0-9;]*m")  # how a job's log says colours to a terminal
 
 
 def register(app: typer.Typer) -> None:

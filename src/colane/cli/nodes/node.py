@@ -27,8 +27,7 @@ if TYPE_CHECKING:
     from colane.client.client import Client
     from colane.engines.ssh_nodes import SshNode, SshNodes
 
-AT_ONCE_MAX: Final = 16
-"""Hosts that are worked on at the same time."""
+AT_ONCE_MAX: Final = 16  # hosts that are worked on at the same time
 
 COLUMNS: Final = (
     ScreenColumn("NODE"),

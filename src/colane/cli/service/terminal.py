@@ -13,8 +13,7 @@ from typing import Final
 from colane.cli.output import note
 from colane.engines.local import handled
 
-UP_LOG: Final = "up.log"
-"""In the state directory: what is said once the terminal is closed."""
+UP_LOG: Final = "up.log"  # in the state directory: what is said once the terminal is closed
 
 
 @contextmanager

@@ -38,8 +38,7 @@ FLAGS = (
 )  # fmt: skip
 
 
-PILOTS_DIR: Final = "pilots"
-"""In the state directory, which is then on a file system that Slurm's nodes share."""
+PILOTS_DIR: Final = "pilots"  # in the state directory, which is then on a file system that Slurm's nodes share
 OF_EACH_NODE: Final = frozenset(
     setting.name
     for setting in (

@@ -240,8 +240,7 @@ def _shell(job: Mapping[str, Any]) -> JobRequestObject:
     return shell
 
 
-MERE_BYTES_MAX: Final = 10**6
-"""A bare number up to this, where a size is asked for, was hardly meant in bytes."""
+MERE_BYTES_MAX: Final = 10**6  # a bare number up to this, where a size is asked for, was hardly meant in bytes
 
 SIZES: Final = tuple(field for field in JOB_FIELDS if isinstance(field.takes, Amount) and field.takes.unit.is_whole)
 
@@ -286,8 +285,7 @@ def _tell_category(job: JobRequestObject) -> None:
         output.note(f"note: category {said} is not known ({known}); the job counts as one of an unknown category")
 
 
-HANDED_ON: Final = "-"
-"""In the place of an input file: what this command is given itself."""
+HANDED_ON: Final = "-"  # in the place of an input file: what this command is given itself
 
 
 def _keep_input(wanted: Sequence[JobRequestObject]) -> None:

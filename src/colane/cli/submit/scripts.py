@@ -17,8 +17,7 @@ from colane.model.field_values import BYTES, Amount, GpuSizes
 from colane.model.job_fields import JOB_FIELDS, JobField
 from colane.model.job_spec import Category
 
-HEAD_BYTES: Final = 64 * 1024
-"""What of a script is looked at: its directives stand before its first command."""
+HEAD_BYTES: Final = 64 * 1024  # what of a script is looked at: its directives stand before its first command
 
 INTERPRETERS: Final[Mapping[str, Sequence[str]]] = {
     ".py": ("python", "python3"),
@@ -188,8 +187,7 @@ def _option(field: JobField, value: str) -> str:
     return f"{name} {shlex.quote(value)}"
 
 
-BINARY: Final = frozenset("KMGT")
-"""Slurm's units of memory, each 1024 of the one before."""
+BINARY: Final = frozenset("KMGT")  # Slurm's units of memory, each 1024 of the one before
 
 
 def _head(path: Path) -> str:

@@ -47,8 +47,7 @@ WIDE_ROWS: Final = 40
 DEVICES_IN_ROW: Final = 8
 JOB_ROWS_MIN: Final = 6
 KEYS: Final = "/ filter  s sort  u mine  Enter why+log  k cancel  PgDn nodes  q quit"
-SORTS: Final = ("state", "age", "speed", "user", "left")
-"""By what jobs may be sorted."""
+SORTS: Final = ("state", "age", "speed", "user", "left")  # by what jobs may be sorted
 
 STATES: Final[Mapping[str, str]] = {
     "assigned": "starts", "launching": "starts", "running-protected": "run", "running": "run", "paused": "waits",

@@ -23,8 +23,7 @@ JOBS_EVERY_LARGE_S: Final = 5.0
 
 NODES_EVERY_S: Final = 2.0
 NODES_EVERY_LARGE_S: Final = 10.0
-LARGE: Final = 64
-"""Of more nodes than this the descriptions are asked for less often: each answer has all of them."""
+LARGE: Final = 64  # of more nodes than this the descriptions are asked for less often: each answer has all of them
 
 SAMPLES_EVERY_S: Final = 10.0
 SPARK_S: Final = 3600.0

@@ -17,8 +17,7 @@ ASCII: Final = str.maketrans({
 })  # fmt: skip
 """What stands for it where a terminal has no more than ASCII."""
 
-NAME_MAX: Final = 400
-"""Characters of a name that are looked at: four thousand are never shown."""
+NAME_MAX: Final = 400  # characters of a name that are looked at: four thousand are never shown
 
 
 def cut(text: str, width: int) -> str:

@@ -62,8 +62,7 @@ ELSEWHERE: Final = (
 )
 """What no option of ours does, and what does it instead."""
 
-BEFORE: Final = frozenset({"--url", "--token-file", "--ca-file"})
-"""Options that stand before a command."""
+BEFORE: Final = frozenset({"--url", "--token-file", "--ca-file"})  # options that stand before a command
 
 
 SHORT: Final = (
@@ -106,8 +105,7 @@ def _by_letter(option: str, known: Sequence[str]) -> list[str]:
     return other_case + _same(SHORT, option, known) or longer[:LETTER_MAX]
 
 
-LETTER_MAX: Final = 3
-"""More options than that of one letter are no help."""
+LETTER_MAX: Final = 3  # more options than that of one letter are no help
 
 
 def meant_by(word: str) -> str | None:

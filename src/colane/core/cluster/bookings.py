@@ -127,8 +127,7 @@ class HostBooking(NamedTuple):
     bandwidth_bytes_per_s: int
 
 
-NO_BOOKING: Final = HostBooking((), 0, 0)
-"""Of most jobs: they book GPUs alone."""
+NO_BOOKING: Final = HostBooking((), 0, 0)  # of most jobs: they book GPUs alone
 
 
 def host_booking(job: Job, node: str) -> HostBooking:

@@ -7,8 +7,7 @@ from typing import Final
 from colane.core.cluster.state import ClusterState
 from colane.cpu.contention import ContentionConfig
 
-FRESH_INTERVALS: Final = 2
-"""What was measured so many intervals ago says nothing of now."""
+FRESH_INTERVALS: Final = 2  # what was measured so many intervals ago says nothing of now
 
 
 def is_contended(state: ClusterState, node: str, config: ContentionConfig | None, now_s: float) -> bool:

@@ -48,13 +48,11 @@ class NodesMatterNot:
         """Nothing to do."""
 
 
-Kind = tuple[str, str]
-"""A pool and a GPU type: GPUs of one kind are interchangeable to a policy."""
+Kind = tuple[str, str]  # a pool and a GPU type: GPUs of one kind are interchangeable to a policy
 
 D = TypeVar("D", bound=Derived)
 
-Newcomers = tuple[tuple[int, NeedClass], ...]
-"""Classes of waiting jobs, with their priorities, of which some have come."""
+Newcomers = tuple[tuple[int, NeedClass], ...]  # classes of waiting jobs, with their priorities, of which some have come
 
 
 class News(NamedTuple):

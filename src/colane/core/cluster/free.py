@@ -93,8 +93,7 @@ def bits(mask: int) -> Iterator[int]:
 
 # -- GPUs that others may join
 
-SortKey = tuple[float, float, int, GpuId]
-"""Sum of C, sum of M, number of jobs, id."""
+SortKey = tuple[float, float, int, GpuId]  # sum of C, sum of M, number of jobs, id
 
 _Carried = tuple[BelievedLoad, ...]
 

@@ -35,8 +35,7 @@ class Booking:
         return self.believed.value
 
 
-Weight = tuple[float, float, int]
-"""Sum of C, sum of M, number of jobs: the lighter first (paper A, algorithm 2)."""
+Weight = tuple[float, float, int]  # sum of C, sum of M, number of jobs: the lighter first (paper A, algorithm 2)
 
 
 def weight_of(carried: Sequence[BelievedLoad]) -> Weight:

@@ -18,8 +18,7 @@ from colane.perf.estimates import Estimates
 from colane.perf.rate import LaneMate, Rate, Situation
 from colane.perf.topology import ACROSS_MACHINES, cost, shape_of_node
 
-RESTING = frozenset({JobState.PAUSED, JobState.STOPPING})
-"""Jobs that are placed and slow no other job."""
+RESTING = frozenset({JobState.PAUSED, JobState.STOPPING})  # jobs that are placed and slow no other job
 
 Jobs = Mapping[JobId, Job]
 Near = tuple[ProfileKey, ...]

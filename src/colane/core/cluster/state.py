@@ -30,11 +30,9 @@ from colane.perf.knowledge import Knowledge
 Question = tuple[Callable[..., Any], tuple[Hashable, ...]]
 """What an index answers: its class, and the parameters it is made with."""
 
-Moved = Callable[[Job | None, Job | None], None]
-"""Tells an index of a job's old and new value."""
+Moved = Callable[[Job | None, Job | None], None]  # tells an index of a job's old and new value
 
-DERIVED_MAX: Final = 64
-"""More indexes than any policy has; settings that change all the time make no more of them."""
+DERIVED_MAX: Final = 64  # more indexes than any policy has; settings that change all the time make no more of them
 
 
 class Taking(Protocol):

@@ -9,8 +9,7 @@ from colane.model.job import Job, JobKind, JobSpec
 from colane.model.profile import Profile
 from colane.perf.estimates import Estimates, profile_key
 
-TRIED_MIN = 2
-"""Speed with one number of cores says nothing of others."""
+TRIED_MIN = 2  # speed with one number of cores says nothing of others
 
 
 def is_tuned(spec: JobSpec) -> bool:

@@ -29,8 +29,7 @@ from colane.model.reason import Reason, Why
 from colane.model.words import count, percent
 from colane.perf.pace import Paces
 
-CALM_WINDOWS_MAX = 9
-"""The pace of an undisturbed job is the median of its last so many windows."""
+CALM_WINDOWS_MAX = 9  # the pace of an undisturbed job is the median of its last so many windows
 
 NO_TRAINING = "no training job makes steps there any more"
 NOT_SHORT = "it has not been short for a while"

@@ -17,8 +17,7 @@ from colane.model.job import Job, JobId
 from colane.model.plan import Park, Stop
 from colane.model.reason import Reason, Why
 
-REFORM_S: Final = 0.1
-"""What forming a group anew takes, with the step that it ends in (benchmarks/reform_group.py)."""
+REFORM_S: Final = 0.1  # what forming a group anew takes, with the step that it ends in (benchmarks/reform_group.py)
 
 BOUND_S: Final = 5.0
 """What being bound to a node is believed to cost: a job that launches again in less is stopped rather than parked."""

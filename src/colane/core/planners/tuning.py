@@ -37,8 +37,7 @@ from colane.model.progress import Progress
 from colane.model.reason import Reason, Why
 from colane.model.words import percent
 
-SLACK_STEPS = 2
-"""A sample is taken this many steps after the moment that counts, so that a whole step lies behind it."""
+SLACK_STEPS = 2  # a sample is taken this many steps after the moment that counts, so that a whole step lies behind it
 
 
 @dataclass(slots=True)

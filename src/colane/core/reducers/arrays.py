@@ -24,8 +24,7 @@ from colane.model.job import Job, JobId, JobState
 from colane.model.phases import Array, Hold, HoldKind, Ordinals
 from colane.model.reason import Reason, Why
 
-WAITING_MIN: Final = 32
-"""So many elements of an array wait as jobs, or as many as run of it where these are more."""
+WAITING_MIN: Final = 32  # so many elements of an array wait as jobs, or as many as run of it where these are more
 
 MADE_MAX: Final = 2_000
 """Elements that become jobs in one step: where nothing is short, more do in the next, so that no step takes long."""

@@ -21,8 +21,7 @@ from colane.model.reason import Reason, Why
 from colane.model.sentences import sentence_of
 from colane.model.words import count
 
-NOISE_RATIO_MIN = 0.1
-"""A smaller change of a job's gradient noise is none."""
+NOISE_RATIO_MIN = 0.1  # a smaller change of a job's gradient noise is none
 
 ASKABLE = frozenset({JobState.RUNNING, JobState.RUNNING_PROTECTED, JobState.PAUSED})
 

@@ -14,8 +14,7 @@ from colane.model.reason import Reason, Why
 from colane.perf.shared_family import believed_family
 
 SUBMITTED: Final = Reason(Why.SUBMITTED)
-ARRAY_HOLD: Final = Hold(HoldKind.ARRAY)
-"""Of an array itself: its elements start in its place."""
+ARRAY_HOLD: Final = Hold(HoldKind.ARRAY)  # of an array itself: its elements start in its place
 
 
 def entered(

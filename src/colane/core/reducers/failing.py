@@ -43,14 +43,11 @@ STOPPED = "stopped"
 SENT_BACK = "no-memory"
 """The agent saw that the job does not fit next to what its GPUs carry, and did not start it: nothing is counted."""
 
-SENT_BACK_MAX = 3
-"""A job that was sent back so often in a row is held: what was booked after each time has not helped."""
+SENT_BACK_MAX = 3  # a job that was sent back so often in a row is held: what was booked after each time has not helped
 
-MPS_FAULT = "mps-fault"
-"""A kernel of it failed all jobs that shared its GPU through MPS: it shares none any more."""
+MPS_FAULT = "mps-fault"  # a kernel of it failed all jobs that shared its GPU through MPS: it shares none any more
 
-MPS_FAULT_OF_OTHER = "mps-fault-of-other"
-"""It went down with another job, which is known: nothing is counted."""
+MPS_FAULT_OF_OTHER = "mps-fault-of-other"  # it went down with another job, which is known: nothing is counted
 
 MPS_FAULT_UNKNOWN = "mps-fault-unknown"
 """It went down with others, and may have caused it: nothing is counted, and a GPU to itself shows whose fault it is."""
@@ -66,8 +63,7 @@ NOT_ITS_OWN = frozenset(
 GPU_REFUSED = "gpu-refused"
 """It got no context of its GPU, or no handle of a library there: beside others that may be for them."""
 
-BESIDE_OTHERS = frozenset({SENT_BACK, "out-of-memory", GPU_REFUSED})
-"""Outcomes in which the co-runners matter."""
+BESIDE_OTHERS = frozenset({SENT_BACK, "out-of-memory", GPU_REFUSED})  # outcomes in which the co-runners matter
 
 FINAL = frozenset({"not-started", "out-of-memory"})
 """Failures that would come again in the same way, so they are not retried."""

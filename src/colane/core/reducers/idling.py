@@ -19,8 +19,7 @@ from colane.model.job import Job, JobState, Parking, SuspendVia, Suspension
 from colane.model.progress import MAY_REST, Progress
 from colane.model.reason import Reason, Why
 
-BY_THE_RULE: Final = "the rule for idle jobs"
-"""Who parks it."""
+BY_THE_RULE: Final = "the rule for idle jobs"  # who parks it
 
 
 def refusal(state: ClusterState, job: Job, progress: Progress | None) -> str | None:

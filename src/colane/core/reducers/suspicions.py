@@ -7,14 +7,11 @@ from typing import Final, NamedTuple
 from colane.core.cluster.state import ClusterState
 from colane.model.job import Job
 
-QUICK_S: Final = 20.0
-"""A job that ends badly within this time and without a step has failed at its start."""
+QUICK_S: Final = 20.0  # a job that ends badly within this time and without a step has failed at its start
 
-STREAK: Final = 5
-"""So many such failures in a row, with nothing between them that ran, are looked at."""
+STREAK: Final = 5  # so many such failures in a row, with nothing between them that ran, are looked at
 
-USERS: Final = 2
-"""They must be of so many users; of one more where none of them has run elsewhere."""
+USERS: Final = 2  # they must be of so many users; of one more where none of them has run elsewhere
 
 CLOSED_S: Final = 300.0
 CLOSED_MAX_S: Final = 4 * 3600.0
@@ -24,8 +21,7 @@ LATELY_S: Final = 24 * 3600.0
 KINDS_MAX: Final = 4096
 STREAK_MAX: Final = 64
 
-Kind = tuple[str, str]
-"""A user and one of the user's families: what ran elsewhere should run here."""
+Kind = tuple[str, str]  # a user and one of the user's families: what ran elsewhere should run here
 
 
 class Runs(NamedTuple):

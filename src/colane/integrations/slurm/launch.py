@@ -92,8 +92,7 @@ exec $run /dev/fd/9 "$@"
 
 It makes the directory of its output: a job starts at once here, before submitit has made the one for its id."""
 
-SCRIPT_BYTES_MAX: Final = 131_071
-"""The longest word that Linux lets a command line have (MAX_ARG_STRLEN, and its end)."""
+SCRIPT_BYTES_MAX: Final = 131_071  # the longest word that Linux lets a command line have (MAX_ARG_STRLEN, and its end)
 
 
 class BatchFiles(NamedTuple):
@@ -121,8 +120,7 @@ def command(shims: str, files: BatchFiles, interpreter: str, text: str, words: S
 
 SHELLS: Final = frozenset({"sh", "bash"})
 """What runs the piece of shell: of a script of bash it is bash, as others drop functions that bash has exported."""
-NAME: Final = "sbatch"
-"""What the piece of shell is called: `$0`."""
+NAME: Final = "sbatch"  # what the piece of shell is called: `$0`
 
 
 class BatchCommand(NamedTuple):

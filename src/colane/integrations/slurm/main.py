@@ -26,8 +26,7 @@ INSTEAD: Final = {
     "strigger": "the service sends word of jobs and nodes: docs/how-to/notify.md",
 }
 """Verbs that are refused, with Colane's own way."""
-VERSION: Final = "slurm 25.11.0-colane"
-"""What `--version` says: programs that depend on Slurm read a number from it."""
+VERSION: Final = "slurm 25.11.0-colane"  # what `--version` says: programs that depend on Slurm read a number from it
 INTERRUPTED: Final = 130
 
 

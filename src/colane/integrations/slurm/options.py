@@ -24,8 +24,7 @@ class Takes(StrEnum):
 
     VALUE = "value"
     NOTHING = "nothing"
-    MAYBE = "maybe"
-    """Only where it is joined to it, as `--exclusive=user`."""
+    MAYBE = "maybe"  # only where it is joined to it, as `--exclusive=user`
 
 
 class OptionRow(NamedTuple):

@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from colane.client.client import Client
 
 CONFLICT, NOT_FOUND = 409, 404
-NO_ELEMENT: Final = 4294967294
-"""What Slurm writes for `%a` of a job that is no element (NO_VAL)."""
+NO_ELEMENT: Final = 4294967294  # what Slurm writes for `%a` of a job that is no element (NO_VAL)
 
 CHANGES: Final = {
     **{word: row for row in JOB_VERBS.values() for word in row.slurm if word != row.deed},

@@ -16,8 +16,7 @@ from typing import Final
 from colane.integrations.slurm import contact
 from colane.integrations.slurm.contact import SlurmError
 
-STEPS_FILE: Final = "COLANE_STEPS_FILE"
-"""In a job's environment: a file of its own, in a directory of its own."""
+STEPS_FILE: Final = "COLANE_STEPS_FILE"  # in a job's environment: a file of its own, in a directory of its own
 AGAIN_S: Final = 0.1
 
 

@@ -34,15 +34,12 @@ KEY: Final = "SLURM_COLANE_KEY"
 PER_NODE: Final = "SLURM_COLANE_TASKS_PER_NODE"
 PER_GPU: Final = "SLURM_COLANE_TASKS_PER_GPU"
 """What a job has in place of `PER_NODE` that an older Colane has submitted."""
-LEADER: Final = "SLURM_COLANE_LEADER"
-"""In the script's environment: where the leader listens, as `HOST:PORT`."""
-TASKS: Final = "SLURM_COLANE_TASKS"
-"""In the script's environment: tasks on each machine, as `2,1`."""
+LEADER: Final = "SLURM_COLANE_LEADER"  # in the script's environment: where the leader listens, as `HOST:PORT`
+TASKS: Final = "SLURM_COLANE_TASKS"  # in the script's environment: tasks on each machine, as `2,1`
 SHARE: Final = "SLURM_COLANE_SHARE"
 """In the environment of the `srun` that runs the tasks of one machine: which those are."""
 
-OWN_PREFIX: Final = "SLURM_COLANE_"
-"""What is of one job, and of none that is submitted from within it."""
+OWN_PREFIX: Final = "SLURM_COLANE_"  # what is of one job, and of none that is submitted from within it
 
 OF_JOB: Final = frozenset({"SLURM_JOB_NODELIST", "SLURM_NODELIST"})
 """What the leader tells the script of all machines, where the beginning of a job knows its own."""
@@ -50,15 +47,13 @@ OF_JOB: Final = frozenset({"SLURM_JOB_NODELIST", "SLURM_NODELIST"})
 MEETING: Final = ("MASTER_ADDR", "MASTER_PORT", "NNODES", "NODE_RANK", "NPROC_PER_NODE")
 """What Colane tells a job of several machines, unless the shell that submits it has said it already."""
 
-NEAR: Final = 500
-"""So far from the port where ranks meet: those beside it are other jobs'."""
+NEAR: Final = 500  # so far from the port where ranks meet: those beside it are other jobs'
 TRIES: Final = 16
 LAST_PORT: Final = 65_535
 AGAIN_S: Final = 0.2
 ANSWER_MAX_S: Final = 5.0
 WAIT_MAX_S: Final = 5.0
-ALL_THERE_S: Final = 30.0
-"""Machines that have not connected by then are told of."""
+ALL_THERE_S: Final = 30.0  # machines that have not connected by then are told of
 PART_BYTES: Final = 1 << 16
 SIGNALLED: Final = 128
 RUN_SRUN: Final = (

@@ -233,8 +233,7 @@ def _is_waiting_gang(job: Job) -> bool:
 # -- room that is kept for one that has waited too long
 
 
-KINDS_MAX = 256
-"""Kinds of needs that are remembered at once."""
+KINDS_MAX = 256  # kinds of needs that are remembered at once
 
 
 class Able(NamedTuple):

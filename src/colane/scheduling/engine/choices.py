@@ -44,8 +44,7 @@ def value_of(candidate: Candidate, over_s: float) -> float:
     return candidate.ratio - candidate.harm - candidate.cost_s / over_s
 
 
-ALL: Final = 1.0
-"""Value of a candidate that brings a job its full speed and costs no other anything."""
+ALL: Final = 1.0  # value of a candidate that brings a job its full speed and costs no other anything
 
 MOST_URGENT_S: Final = 60.0
 """What is left of a job counts as so much at least, so that costs of seconds do not keep short jobs waiting."""
@@ -74,10 +73,8 @@ def urgent_value(rise: float, lost: float, cost_s: float, left_s: float | None) 
 class SizeBy(StrEnum):
     """Which of its sizes a job gets."""
 
-    ASKED = "asked"
-    """The one its owner would like best: it waits for that."""
-    LARGEST = "largest"
-    """The largest for which there is a candidate now; others are preempted for the smallest alone."""
+    ASKED = "asked"  # the one its owner would like best: it waits for that
+    LARGEST = "largest"  # the largest for which there is a candidate now; others are preempted for the smallest alone
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,11 +26,9 @@ from colane.model.reason import Reason
 Rank = tuple[float, ...]
 """Smaller goes first; the first number is the priority with its sign turned, so that higher priorities go first."""
 
-ClassKey = tuple[int, NeedClass]
-"""A priority and a class of need."""
+ClassKey = tuple[int, NeedClass]  # a priority and a class of need
 
-Classes = Mapping[ClassKey, Line]
-"""Waiting jobs by class."""
+Classes = Mapping[ClassKey, Line]  # waiting jobs by class
 
 
 @final
@@ -74,8 +72,7 @@ class PlanWalks(Protocol):
         """The plan starts a job at this size."""
 
 
-QUANTUM_S: Final = 60.0
-"""A job runs so long at least before another takes its place, so that starting it was worth it."""
+QUANTUM_S: Final = 60.0  # a job runs so long at least before another takes its place, so that starting it was worth it
 
 
 def gpu_group(_job: Job) -> float:
@@ -98,11 +95,9 @@ def is_unknown(_job: Job) -> float | None:
     return None
 
 
-Entry = tuple[Rank, JobId]
-"""A job where its rank puts it, equal ranks by arrival."""
+Entry = tuple[Rank, JobId]  # a job where its rank puts it, equal ranks by arrival
 
-Head = tuple[Rank, JobId, ClassKey]
-"""One of the first jobs of a class."""
+Head = tuple[Rank, JobId, ClassKey]  # one of the first jobs of a class
 
 
 def entry_of(head: Head) -> Entry:
@@ -326,34 +321,25 @@ def waits_since_s(job: Job) -> float:
 class Outlook(Enum):
     """Which jobs may have something from a source before something else happens than that jobs come."""
 
-    ALL = 0
-    """Any job: one that was refused may be looked at again with another answer."""
-    NEWCOMERS = 1
-    """Those that come: what was refused stays refused."""
-    NONE = 2
-    """Nor do those that come find anything."""
+    ALL = 0  # any job: one that was refused may be looked at again with another answer
+    NEWCOMERS = 1  # those that come: what was refused stays refused
+    NONE = 2  # nor do those that come find anything
 
 
 class BoundSource(Protocol):
     """A source bound to a scheduling context: one mechanism that finds candidates."""
 
-    goes_first: bool
-    """Whether it is asked before those listed ahead of it."""
+    goes_first: bool  # whether it is asked before those listed ahead of it
 
-    single: bool
-    """Whether what was just refused says nothing about others of the same class."""
+    single: bool  # whether what was just refused says nothing about others of the same class
 
-    at_home: bool
-    """Whether it has candidates for a parked job, on the GPUs that it may come back to."""
+    at_home: bool  # whether it has candidates for a parked job, on the GPUs that it may come back to
 
-    preempts: bool
-    """Whether others leave for its candidates: it is asked for the smallest size of a job alone."""
+    preempts: bool  # whether others leave for its candidates: it is asked for the smallest size of a job alone
 
-    frees_host: bool
-    """Whether its candidates are free GPUs for which jobs without GPUs leave their node."""
+    frees_host: bool  # whether its candidates are free GPUs for which jobs without GPUs leave their node
 
-    has_grown: bool
-    """Whether a start in this plan may have opened the way for a job that found nothing before."""
+    has_grown: bool  # whether a start in this plan may have opened the way for a job that found nothing before
 
     @property
     def outlook(self) -> Outlook:
@@ -395,19 +381,15 @@ class Source(Protocol):
 class Verdict(Enum):
     """What a job that found nothing means for those behind it."""
 
-    NEXT_CLASS = 0
-    """Others of its class find nothing either."""
-    NEXT_JOB = 1
-    """Each is to be looked at."""
-    STOP = 2
-    """No job may pass it."""
+    NEXT_CLASS = 0  # others of its class find nothing either
+    NEXT_JOB = 1  # each is to be looked at
+    STOP = 2  # no job may pass it
 
 
 class Rule(Protocol):
     """An admission bound to a scheduling context, whose sources are known by then."""
 
-    judges: bool
-    """Whether it has a say about candidates: only then are `allows` and `took` called."""
+    judges: bool  # whether it has a say about candidates: only then are `allows` and `took` called
 
     def urgent(self) -> Iterator[Job]:
         """Jobs to be served before the order begins."""
@@ -497,8 +479,7 @@ class Choice(Protocol):
         """One of the admissible candidates, None to take none."""
 
 
-Take = Callable[[Job, JobSpec, Candidate], None]
-"""Gives a waiting job what it was found, at this size."""
+Take = Callable[[Job, JobSpec, Candidate], None]  # gives a waiting job what it was found, at this size
 
 
 class Chooser(Protocol):

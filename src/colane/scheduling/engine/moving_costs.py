@@ -10,14 +10,11 @@ from colane.model.job import Job
 MOVE_PART: Final = 0.05
 """Part of a job's price that its first move costs, and each later one twice as much: the n-th is the dearer."""
 
-WEEK_S: Final = 7 * 86_400.0
-"""How fast moves become cheaper again: at the pace at which more of them are allowed."""
+WEEK_S: Final = 7 * 86_400.0  # how fast moves become cheaper again: at the pace at which more of them are allowed
 
-MOVES_MAX: Final = 5
-"""After so many moves a job stays where it is, but for one more after each week that it has run."""
+MOVES_MAX: Final = 5  # after so many moves a job stays where it is, but for one more after each week that it has run
 
-STOP_S: Final = 10.0
-"""What saving its state and loading it is believed to take a job beside its launch."""
+STOP_S: Final = 10.0  # what saving its state and loading it is believed to take a job beside its launch
 
 
 def moved_part(moves: int, ran_s: float) -> float:

@@ -41,11 +41,9 @@ RENAMED: Mapping[str, tuple[str, ...]] = MappingProxyType({
 
 T = TypeVar("T")
 
-TEXTS = tuple[str, ...]
-"""Written with `/` between them: `fifo:gpu_types=v100/p100`."""
+TEXTS = tuple[str, ...]  # written with `/` between them: `fifo:gpu_types=v100/p100`
 
-NUMBERS = tuple[float, ...]
-"""Written likewise: `las:queues_gpu_s=3600/36000`."""
+NUMBERS = tuple[float, ...]  # written likewise: `las:queues_gpu_s=3600/36000`
 
 
 class PolicyOptionError(ValueError):

@@ -141,8 +141,7 @@ class Course(NamedTuple):
     untold_family: str | None = None
 
 
-PAST_END_RATIO: Final = 0.1
-"""Believed run times are not more exact."""
+PAST_END_RATIO: Final = 0.1  # believed run times are not more exact
 
 
 class Expected:

@@ -15,8 +15,7 @@ from colane.facts.ran import had_s
 from colane.model.job import Job, JobId
 from colane.scheduling.engine.times import Expected
 
-LATE_S: Final = 1.0
-"""So much later at most it is seen that a job has had more."""
+LATE_S: Final = 1.0  # so much later at most it is seen that a job has had more
 
 
 @dataclass(slots=True)

@@ -26,8 +26,7 @@ from colane.scheduling.engine.live import LiveJobs
 SHARED_MAX: Final = 2.0
 """What a GPU does with several jobs is believed to be no more than so many times what it does with one."""
 
-SAMPLE_MAX: Final = 512
-"""Of more live jobs every second, third, ... is looked at to tell what is left of all."""
+SAMPLE_MAX: Final = 512  # of more live jobs every second, third, ... is looked at to tell what is left of all
 
 
 def all_work(draft: Draft, pool: str, left_s: Callable[[Job], float]) -> Callable[[], float]:
@@ -129,11 +128,9 @@ class Waits:
 
 # -- what falls free by itself
 
-NODES_MAX: Final = 512
-"""Of more nodes every second, third, ... is looked at."""
+NODES_MAX: Final = 512  # of more nodes every second, third, ... is looked at
 
-Ends = list[tuple[float, GpuLoad]]
-"""GPUs, and in how many seconds each falls free."""
+Ends = list[tuple[float, GpuLoad]]  # GPUs, and in how many seconds each falls free
 
 
 class _Wanted(NamedTuple):

@@ -14,11 +14,9 @@ from colane.scheduling.engine.contracts import BoundOrder, Classes, ClassKey, Ra
 
 Entry = tuple[Rank, JobId]
 
-Lines = Callable[[ClassKey, Line], Iterator[Entry]]
-"""Gives the waiting jobs of a class by rank, equal ranks by arrival."""
+Lines = Callable[[ClassKey, Line], Iterator[Entry]]  # gives the waiting jobs of a class by rank, equal ranks by arrival
 
-Keys = Callable[[NeedClass], tuple[float, ...]]
-"""Gives the sort key of a class, smallest first."""
+Keys = Callable[[NeedClass], tuple[float, ...]]  # gives the sort key of a class, smallest first
 
 
 def priority_of(spec: JobSpec) -> float:

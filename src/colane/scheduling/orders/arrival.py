@@ -33,11 +33,9 @@ def _inference_first(need: NeedClass) -> tuple[float, ...]:
     return (0.0 if need.kind is JobKind.INFERENCE else 1.0,)
 
 
-UNKNOWN_FIRST = (-1.0, -1.0)
-"""Jobs without a profile go first: they only take free GPUs, and what they teach helps all."""
+UNKNOWN_FIRST = (-1.0, -1.0)  # jobs without a profile go first: they only take free GPUs, and what they teach helps all
 
-CLASSES_MAX = 4096
-"""Classes of which keys are remembered at once."""
+CLASSES_MAX = 4096  # classes of which keys are remembered at once
 
 
 @dataclass(frozen=True, slots=True)

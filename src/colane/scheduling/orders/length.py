@@ -322,12 +322,10 @@ class ByHeads:
         """Nothing to do."""
 
 
-FEW: Final = 8
-"""Where fewer than one in so many classes is worth looking at, their lines are asked for one by one."""
+FEW: Final = 8  # where fewer than one in so many classes is worth looking at, their lines are asked for one by one
 
 
-Walks = Callable[[Callable[[], Classes]], QueueIterator]
-"""Makes walks over classes worth looking at."""
+Walks = Callable[[Callable[[], Classes]], QueueIterator]  # makes walks over classes worth looking at
 
 
 def by_heads(draft: Draft, pool: str, index: ByLength, rank: RankOf) -> Walks:

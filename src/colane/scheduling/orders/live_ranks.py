@@ -23,23 +23,19 @@ from colane.scheduling.engine.times import Course
 from colane.scheduling.engine.walks import priority_of
 
 EACH_MAX: Final = 1024
-SAMPLE_MAX: Final = 256
-"""Of more jobs on GPUs than the one, no more than the other are looked at, for all."""
+SAMPLE_MAX: Final = 256  # of more jobs on GPUs than the one, no more than the other are looked at, for all
 
 SAMPLE_HOLDS_S: Final = 1.0
 """These are ranked once in such a time, and when one of them came or went: of so many jobs some end each second."""
 
-LEVELS: Final = 24
-"""Into so many levels jobs on GPUs are told apart: those of the k-th or a later one are one in 2^k."""
+LEVELS: Final = 24  # into so many levels jobs on GPUs are told apart: those of the k-th or a later one are one in 2^k
 
 MIXES: Final = 2654435761
 """Spreads the numbers of jobs, of which every second may be of one kind (Knuth, volume 3, section 6.4)."""
 
-FEW: Final = 16
-"""Where fewer than one in so many is to be ranked anew, each leaves its place by itself."""
+FEW: Final = 16  # where fewer than one in so many is to be ranked anew, each leaves its place by itself
 
-MOMENTS_A_S: Final = 1024
-"""Seconds are added up in whole parts of it, so that a sum does not depend on what came first."""
+MOMENTS_A_S: Final = 1024  # seconds are added up in whole parts of it, so that a sum does not depend on what came first
 
 RankOf = Callable[[Job], Rank]
 LeftOf = Callable[[Job], float]

@@ -49,16 +49,13 @@ from colane.scheduling.orders.live_ranks import LeftOf, LiveRanks, RankOf, Ranks
 class Objective(StrEnum):
     """What is aimed at."""
 
-    JCT = "jct"
-    """The least mean time from submission to end: a job's speed weighs one over what it has left."""
-    MAKESPAN = "makespan"
-    """The earliest end of all: those with most left first."""
+    JCT = "jct"  # the least mean time from submission to end: a job's speed weighs one over what it has left
+    MAKESPAN = "makespan"  # the earliest end of all: those with most left first
     FAIR = "fair"
     """Like service for users, or groups where jobs name one: a second of one that has had less counts more."""
 
 
-HALF: Final = 0.5
-"""Rounds that a job waits for those of its own on average."""
+HALF: Final = 0.5  # rounds that a job waits for those of its own on average
 
 LONG_MAX: Final = 3.0
 """A job counts as no more than so many times as long as all work takes, where the end of all is aimed at."""
@@ -66,8 +63,7 @@ LONG_MAX: Final = 3.0
 MAKESPAN_WEIGHT: Final = 2.0
 """How much it counts when all are through where nothing else is aimed at (`ByShadowPrice.makespan_weight`)."""
 
-ENDED_MIN: Final = 20
-"""Before so many jobs of a family have ended none of it leaves for another of it."""
+ENDED_MIN: Final = 20  # before so many jobs of a family have ended none of it leaves for another of it
 
 SURE_MAX: Final = 0.7
 SURE_ERRORS: Final = 1.4
@@ -80,8 +76,7 @@ for it is lost. More than the other is never asked.
 Yielding = dict[tuple[NeedClass, JobId], bool]
 """By class of a job that never ran, of unknown length: whether another leaves for it."""
 
-FIRST_OF_ALL: Final[Rank] = ()
-"""Every job comes after it."""
+FIRST_OF_ALL: Final[Rank] = ()  # every job comes after it
 
 OWED_MAX: Final = 3.0
 """Work for an owner counts at most so many times as much as for others, for what these have had, and as few times."""

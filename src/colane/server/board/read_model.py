@@ -37,8 +37,7 @@ from colane.server.store.store import (
 from colane.server.store.unreadable import keyed, read_one, readable
 
 COUNTERS_KEY: Final = "counters"
-CLOCK_KEY: Final = "clock"
-"""Where the service's time stood at the last commit."""
+CLOCK_KEY: Final = "clock"  # where the service's time stood at the last commit
 
 
 class AgentDoor(NamedTuple):

@@ -29,8 +29,7 @@ from colane.server.store.unreadable import keyed
 SLICE_JOBS_MAX: Final = ITEMS_AT_ONCE
 """So many jobs of a batch enter in one turn, each of some 0.1 ms: a request that comes meanwhile waits for one turn."""
 
-KEY: Final = "entering "
-"""Keys of slices in `META`, before the id of their first job."""
+KEY: Final = "entering "  # keys of slices in `META`, before the id of their first job
 
 
 @dataclass(frozen=True, slots=True)

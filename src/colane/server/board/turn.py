@@ -83,5 +83,4 @@ class Turn:
         self.audit.append(AuditEntry(self.now_s, kind, body))
 
 
-ADDED: Final = tuple(each.name for each in fields(Turn) if each.name not in GIVEN)
-"""What requests add to."""
+ADDED: Final = tuple(each.name for each in fields(Turn) if each.name not in GIVEN)  # what requests add to

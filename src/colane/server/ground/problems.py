@@ -14,14 +14,11 @@ from colane.model.field_values import NO_CONTROLS
 from colane.model.problem import Problem
 from colane.model.versions import own_version
 
-PROBLEMS_MAX: Final = 20
-"""A batch that is wrong throughout is not answered with ten thousand problems."""
+PROBLEMS_MAX: Final = 20  # a batch that is wrong throughout is not answered with ten thousand problems
 
-GOT_LENGTH_MAX: Final = 60
-"""A message quotes at most this much of what was given, so that it stays one line."""
+GOT_LENGTH_MAX: Final = 60  # a message quotes at most this much of what was given, so that it stays one line
 
-SECRET_FIELDS: Final = frozenset({"env", "command"})
-"""Fields whose values no message quotes."""
+SECRET_FIELDS: Final = frozenset({"env", "command"})  # fields whose values no message quotes
 
 
 _WHOLE_MESSAGES: Final = {

@@ -8,8 +8,7 @@ from typing import Final, TypeVar
 
 Item = TypeVar("Item")
 
-ITEMS_AT_ONCE: Final = 64
-"""Of jobs that are read or judged: some 5 ms of them."""
+ITEMS_AT_ONCE: Final = 64  # of jobs that are read or judged: some 5 ms of them
 
 
 async def in_slices(items: Sequence[Item], at_once: int = ITEMS_AT_ONCE) -> AsyncIterator[Sequence[Item]]:

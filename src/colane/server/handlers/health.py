@@ -16,11 +16,9 @@ from colane.server.views.mechanisms import mechanisms_view
 
 HOLDS_MIN: Final = 0.7
 HOLDS_MAX: Final = 0.9
-BURSTS_JUDGED: Final = 30
-"""After so many separate bursts of quotes it is said where fewer or more hold."""
+BURSTS_JUDGED: Final = 30  # after so many separate bursts of quotes it is said where fewer or more hold
 
-UNREADABLE_SHOWN_MAX: Final = 100
-"""Of the records that cannot be read, `/health` shows no more."""
+UNREADABLE_SHOWN_MAX: Final = 100  # of the records that cannot be read, `/health` shows no more
 
 
 @dataclass(slots=True)

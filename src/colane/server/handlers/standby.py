@@ -49,13 +49,11 @@ from colane.server.store.unreadable import read_one, readable
 
 LOOKS_EACH_LEASE: Final = 50
 LOOK_MIN_S: Final = 0.05
-LOOK_MAX_S: Final = 0.1
-"""So late at most it sees what is new, and that it is handed over to."""
+LOOK_MAX_S: Final = 0.1  # so late at most it sees what is new, and that it is handed over to
 HANDED_MAX_S: Final = 2.0
 """A leader that was seen to lead so long ago, and has released since, hands over to its reader: too short for another
 to have led and the store to have gone back to before that. Else agents are heard first."""
-LINES_MAX: Final = 200
-"""With more lines than these the board is read whole: that takes less."""
+LINES_MAX: Final = 200  # with more lines than these the board is read whole: that takes less
 WHOLE_EACH_S: Final = 10.0
 WHOLE_SHARE: Final = 0.1
 """Reading the board whole takes at most this part of the time, so that a large one is read less often."""

@@ -8,8 +8,7 @@ from colane.server.board.turn import Turn
 from colane.server.ground.access import Caller, Role, TokenRecord
 from colane.server.ground.problems import RefusedError
 
-TOKENS_MAX = 100_000
-"""All of them are kept in memory."""
+TOKENS_MAX = 100_000  # all of them are kept in memory
 
 
 def judged(user: str | None, node: str | None, role: str | None, caller: Caller) -> Caller:

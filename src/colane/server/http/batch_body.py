@@ -16,8 +16,7 @@ from colane.model.job_fields import ENV_VARIABLES_MAX
 from colane.server.ground.problems import PROBLEMS_MAX, RefusedError, from_pydantic
 from colane.server.ground.yielding import ITEMS_AT_ONCE
 
-WHOLE_BYTES_MAX: Final = 2**16
-"""A body no larger than this is read in one go, in some milliseconds."""
+WHOLE_BYTES_MAX: Final = 2**16  # a body no larger than this is read in one go, in some milliseconds
 
 _LIST: Final = TypeAdapter(Annotated[list[JobRequest], Field(max_length=BATCH_JOBS_MAX)])
 _SLICE: Final = TypeAdapter(list[JobRequest])
@@ -36,8 +35,7 @@ _END: Final = {True: re.compile(r"\}[ \t\n\r]*"), False: re.compile("")}
 Errors = list[dict[str, Any]]
 
 
-ERRORS_MAX: Final = 200
-"""Of some jobs together: where there are more, they are looked at one by one."""
+ERRORS_MAX: Final = 200  # of some jobs together: where there are more, they are looked at one by one
 MEMBERS_MAX: Final = 6 * ENV_VARIABLES_MAX
 """Of a job: texts and commas. With as many words and variables as one may have it has less than 6 for each."""
 

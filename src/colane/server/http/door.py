@@ -26,10 +26,8 @@ from colane.server.http.sessions import CSRF_HEADER, READS, Sessions
 
 # -- What callers may have under way at once: none takes what others need, and all leave something to agents.
 
-REQUESTS_MAX: Final = 256
-"""Of one user, or agent: those that wait for an answer, and streams."""
-FRACTION: Final = 4
-"""One of so many parts of the bodies may be one user's, or one agent's; one part is kept for agents."""
+REQUESTS_MAX: Final = 256  # of one user, or agent: those that wait for an answer, and streams
+FRACTION: Final = 4  # one of so many parts of the bodies may be one user's, or one agent's; one part is kept for agents
 AGENTS_PATHS: Final = "/node"
 """Begin of the paths at which agents report: what they send there, by whichever token, may take what is kept."""
 
@@ -85,18 +83,15 @@ class Shares:
 WITH_BODY: Final = frozenset({"POST", "PUT", "PATCH"})
 OPEN_PATHS: Final = frozenset({"/health", "/", "/sign_in"})
 """Answered without a token, so that a supervisor can ask, and a browser that has none yet."""
-OPEN_FILES: Final = "/page/"
-"""Begin of the paths of the page's files: there is nothing of a cluster in them."""
+OPEN_FILES: Final = "/page/"  # begin of the paths of the page's files: there is nothing of a cluster in them
 
 LARGE_PATHS: Final = frozenset({"/job", "/jobs", "/plan"})
 """Those at which users send more than a form. Agents and operators may anywhere: the end of a job tells its steps."""
 FORM_BYTES_MAX: Final = 64 * 1024
 """Of a user at all other paths: to judge what has thousands of wrong fields takes seconds."""
 
-LEASE_HEADER: Final = "Colane-Lease"
-"""Of a refusal to an agent: its jobs go on for so many seconds from when it asked."""
-CALLER: Final = "caller"
-"""In a request's state behind the door: the caller."""
+LEASE_HEADER: Final = "Colane-Lease"  # of a refusal to an agent: its jobs go on for so many seconds from when it asked
+CALLER: Final = "caller"  # in a request's state behind the door: the caller
 IS_KNOWN: Final = "is_known"
 """In a request's state behind the door: tells whether it would still pass, for answers that go on for hours."""
 

@@ -22,14 +22,11 @@ from colane.listening.protocol import CONNECTIONS_MAX
 from colane.listening.serving import BACKLOG, bounded
 from colane.server.service import Service
 
-SHUTDOWN_S: Final = 5
-"""Requests under way get this long when the scheduler is told to stop."""
+SHUTDOWN_S: Final = 5  # requests under way get this long when the scheduler is told to stop
 
 SOCKET_FILE: Final = "socket"
-SOCKET_MODE: Final = 0o666
-"""All that can reach the directory may connect: the user decides what is allowed."""
-PATH_BYTES_MAX: Final = 107
-"""What the kernel takes as a socket's path (unix(7))."""
+SOCKET_MODE: Final = 0o666  # all that can reach the directory may connect: the user decides what is allowed
+PATH_BYTES_MAX: Final = 107  # what the kernel takes as a socket's path (unix(7))
 
 log = logging.getLogger(__name__)
 

@@ -42,8 +42,7 @@ from colane.server.views.stacks import ask_all
 from colane.server.writer import changes
 from colane.verbs.of_jobs import CANCEL, JOB_VERBS, Deed, JobVerb
 
-LOG_BYTES_MAX: Final = 8 * 2**20
-"""Bytes of a log in one answer; the header names the offset to go on from."""
+LOG_BYTES_MAX: Final = 8 * 2**20  # bytes of a log in one answer; the header names the offset to go on from
 
 router = APIRouter(responses=REFUSALS, route_class=DeclaredRoute)
 By = Annotated[
@@ -77,8 +76,7 @@ def _said(request: Request, caller: Caller, by: str | None) -> str:
     return name if through is None else f"{name} through {through}"
 
 
-THROUGH: Final = "Colane-Through"
-"""A header that names the program through which a caller changes a job."""
+THROUGH: Final = "Colane-Through"  # a header that names the program through which a caller changes a job
 
 
 _BATCH_BODY: Final[dict[str, Any]] = {

@@ -15,8 +15,7 @@ from colane.server.ground.problems import RefusedError
 COOKIE: Final = "colane-session"
 LINK_S: Final = 300.0
 SESSION_S: Final = 12 * 3600.0
-KEPT_MAX: Final = 1000
-"""Of links, and of sessions, each: the oldest make room."""
+KEPT_MAX: Final = 1000  # of links, and of sessions, each: the oldest make room
 CSRF_HEADER: Final = "x-colane-page"
 """A page of another origin cannot send it without asking first, and is not allowed to."""
 READS: Final = frozenset({"GET", "HEAD"})

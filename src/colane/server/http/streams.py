@@ -11,13 +11,10 @@ from colane.server.ground.yielding import in_slices
 from colane.server.store.store import AuditLine
 from colane.server.writer.feed import Feed
 
-PIECE_ITEMS: Final = 500
-"""Items rendered at once."""
-PING_S: Final = 15
-"""A comment this often keeps proxies from closing a quiet stream."""
+PIECE_ITEMS: Final = 500  # items rendered at once
+PING_S: Final = 15  # a comment this often keeps proxies from closing a quiet stream
 
-GRACE_S: Final = 2
-"""At a shutdown the feed ends its streams by itself; they are cut off only if that takes this long."""
+GRACE_S: Final = 2  # at a shutdown the feed ends its streams by itself; they are cut off only if that takes this long
 
 
 def json_list(items: Iterable[Mapping[str, object]]) -> Iterator[bytes]:

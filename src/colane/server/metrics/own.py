@@ -20,8 +20,7 @@ from colane.server.views.holders import Holders
 from colane.server.views.listing import facts_of
 from colane.server.views.overview import OverviewMaker
 
-JOBS_MAX: Final = 1_000
-"""Running jobs with series of their own, the youngest; all others are counted."""
+JOBS_MAX: Final = 1_000  # running jobs with series of their own, the youngest; all others are counted
 
 USERS_MAX: Final = 200
 GAUGE, COUNTER = MetricKind.GAUGE, MetricKind.COUNTER

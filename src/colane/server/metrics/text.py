@@ -12,8 +12,7 @@ from typing import Final
 
 from colane.server.writer.meters import Histogram
 
-LABEL_MAX: Final = 64
-"""Characters of a label's value: what is longer is cut in its middle."""
+LABEL_MAX: Final = 64  # characters of a label's value: what is longer is cut in its middle
 
 PLAIN: Final = "text/plain; version=0.0.4; charset=utf-8"
 OPEN: Final = "application/openmetrics-text; version=1.0.0; charset=utf-8"

@@ -6,14 +6,12 @@ from typing import Final
 
 from colane.server.board.read_model import NodeRecord, ReadModel
 
-DRIFT_RATIO: Final = 0.01
-"""Two machines' clocks run at rates that differ by less; crystals keep to a hundredth of that."""
+DRIFT_RATIO: Final = 0.01  # two machines' clocks run at rates that differ by less; crystals keep to a hundredth of that
 
 
 FAREWELL_S: Final = 180.0
 """A scheduler that ends by order grants this, so that jobs run on until it, or another, is started."""
-FAREWELL_MAX_S: Final = 2.0
-"""So long it waits for agents to ask, before it ends."""
+FAREWELL_MAX_S: Final = 2.0  # so long it waits for agents to ask, before it ends
 
 
 def lease_s(read_model: ReadModel, record: NodeRecord, node_timeout_s: float) -> float | None:

@@ -12,8 +12,7 @@ from urllib.parse import urlsplit
 
 from colane.server.ground.problems import near_matches
 
-LABEL: Final = "notify"
-"""A job's label that names channels, or is `none`."""
+LABEL: Final = "notify"  # a job's label that names channels, or is `none`
 NO_CHANNEL: Final = "none"
 NO_CHANNELS: Final = "this scheduler was started without channels: leave it out, or have it started with --notify FILE"
 

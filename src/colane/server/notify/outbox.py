@@ -10,12 +10,10 @@ from typing import Any, Final
 
 from colane.server.ground.whole_file import write_whole
 
-PENDING_MAX: Final = 1_000
-"""Of each channel: older ones are let go of, and that is logged."""
+PENDING_MAX: Final = 1_000  # of each channel: older ones are let go of, and that is logged
 
 log = logging.getLogger(__name__)
-Waiting = dict[str, Any]
-"""A message with `first_s`, when it was to be sent first."""
+Waiting = dict[str, Any]  # a message with `first_s`, when it was to be sent first
 
 
 class NotifyOutbox:

@@ -21,8 +21,7 @@ from colane.server.notify.channels import NotifyChannel, NotifyConfig
 SEND_MAX_S: Final = 15.0
 HOPS_MAX: Final = 3
 REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
-METADATA: Final = ip_address("fd00:ec2::254")
-"""What tells a machine of a cloud its secrets, where it is not link-local."""
+METADATA: Final = ip_address("fd00:ec2::254")  # what tells a machine of a cloud its secrets, where it is not link-local
 
 Message = Mapping[str, Any]
 

@@ -23,11 +23,9 @@ from typing import Any, Final, NamedTuple, NoReturn, TypeVar
 
 Answer = TypeVar("Answer")
 
-LIMIT_S: Final = 10.0
-"""A copy that has not answered by then is ended."""
+LIMIT_S: Final = 10.0  # a copy that has not answered by then is ended
 
-AT_ONCE: Final = 2
-"""So many copies answer at once, others wait."""
+AT_ONCE: Final = 2  # so many copies answer at once, others wait
 
 _READ_BYTES: Final = 1 << 16
 _FILES_MAX: Final = 1 << 20

@@ -27,8 +27,7 @@ STEPS_MAX: Final = 500
 LEAVING: Final = frozenset({JobState.STOPPING, JobState.CHECKPOINTING})
 
 
-ALONE_S: Final = 0.5
-"""The same where nothing else is asked."""
+ALONE_S: Final = 0.5  # the same where nothing else is asked
 
 
 def live_start_in_s(core: Core, job: JobId, now_s: float, lengths: Mapping[str, int]) -> float | None:

@@ -16,8 +16,7 @@ from colane.server.planning.forecast import start_in_s
 from colane.server.views.jobs_and_nodes import place_view
 from colane.server.writer.ledger import explain
 
-STARTS_MAX: Final = 20
-"""Of an array, so many starts are told one by one."""
+STARTS_MAX: Final = 20  # of an array, so many starts are told one by one
 
 STARTS, WAITS, HELD = "starts", "waits", "held"
 

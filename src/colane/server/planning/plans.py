@@ -83,8 +83,7 @@ SOONER_S: Final = 0.1
 """While a plan has taken no longer, it is also looked for needs with which a job would start sooner, not at once."""
 
 SOONER_RATIO: Final = 0.5
-ABOUT_RATIO: Final = 1.1
-"""What counts as much sooner, and as about as soon."""
+ABOUT_RATIO: Final = 1.1  # what counts as much sooner, and as about as soon
 
 Prepare = Callable[[Turn], Any]
 

@@ -15,8 +15,7 @@ import numpy as np
 from colane.model.device_use import THROTTLES
 
 KIB: Final = 1024.0
-FLOAT_MAX: Final = 3e38
-"""About the largest that four bytes hold."""
+FLOAT_MAX: Final = 3e38  # about the largest that four bytes hold
 
 
 class Join(Enum):
@@ -37,11 +36,9 @@ JOINERS: Final[Mapping[Join, Callable[[Sequence[float]], float]]] = {
 """How the known values of a tick become one."""
 
 
-Values = Sequence[float | None]
-"""A sample: one number for each field, None where it is not known."""
+Values = Sequence[float | None]  # a sample: one number for each field, None where it is not known
 
-Column = np.ndarray[Any, np.dtype[np.float64]]
-"""One number of a series over time, NaN where it is not known."""
+Column = np.ndarray[Any, np.dtype[np.float64]]  # one number of a series over time, NaN where it is not known
 
 
 def joined(values: Column, count: int, join: Join) -> Column:

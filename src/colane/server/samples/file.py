@@ -17,8 +17,7 @@ from colane.server.samples.rings import LEVELS, SampleChunk, overlaid
 log = logging.getLogger(__name__)
 
 VERSION: Final = 1
-JOBS_KEPT: Final = 100_000
-"""Of so many jobs that were sampled last: some 400 MB where they are short."""
+JOBS_KEPT: Final = 100_000  # of so many jobs that were sampled last: some 400 MB where they are short
 
 DAY_S: Final = 86_400
 WAITED_DAYS: Final = 400

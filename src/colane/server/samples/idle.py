@@ -13,11 +13,9 @@ from typing import Final, NamedTuple
 IDLE_RATIO_MAX: Final = 0.005
 """Drivers tell of whole percents; on cpu devices an interpreter that waits needs less than this of a core."""
 
-GAP_MAX_S: Final = 60.0
-"""Of a longer time without a report nothing is known."""
+GAP_MAX_S: Final = 60.0  # of a longer time without a report nothing is known
 
-IN_TURNS: Final = frozenset({"waiting", "kept", "paused"})
-"""How a job stands in its lane while it may not step."""
+IN_TURNS: Final = frozenset({"waiting", "kept", "paused"})  # how a job stands in its lane while it may not step
 
 
 class JobSeen(NamedTuple):

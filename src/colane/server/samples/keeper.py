@@ -19,8 +19,7 @@ from colane.server.samples.codec import CLUSTER, DEVICE, JOB, Column, Join, Kind
 from colane.server.samples.file import CLUSTER_SERIES, DAY_S, SampleFile, WaitedKey, below, device_series, job_series
 from colane.server.samples.rings import LEVELS, SampleChunk, Series, overlaid
 
-FLUSH_PERIOD_S: Final = 120.0
-"""A scheduler that is killed loses so much of what was sampled last."""
+FLUSH_PERIOD_S: Final = 120.0  # a scheduler that is killed loses so much of what was sampled last
 
 SERIES_WRITTEN_AT_ONCE: Final = 1_000
 """Of more series, of 8,000 jobs say, what has changed is put together piece by piece, and others are served between."""
@@ -28,14 +27,12 @@ SERIES_WRITTEN_AT_ONCE: Final = 1_000
 FORGET_AFTER_S: Final = 900.0
 """A series without a sample for so long leaves the memory: its job has ended, or its node is gone."""
 
-FRESH_S: Final = 60.0
-"""What was measured longer ago is not what is now."""
+FRESH_S: Final = 60.0  # what was measured longer ago is not what is now
 
 JOINED_NODES: Final = 64
 """So many nodes' ticks are joined at once: numpy takes as long for a few numbers as for some hundred."""
 
-POINTS_MAX: Final = 1_500
-"""Of each number in one answer; of longer times several ticks are joined."""
+POINTS_MAX: Final = 1_500  # of each number in one answer; of longer times several ticks are joined
 
 _JOB_VALUES: Final = attrgetter(*[each.name for each in JOB.fields])
 

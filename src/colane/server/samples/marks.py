@@ -9,8 +9,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
-MARKS_MAX: Final = 4_000
-"""The last ones that are over."""
+MARKS_MAX: Final = 4_000  # the last ones that are over
 
 BROKEN: Final = "broken"
 KEPT: Final = "kept"

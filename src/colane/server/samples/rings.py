@@ -30,8 +30,7 @@ class Resolution(NamedTuple):
         return self.step_s * self.ticks
 
 
-LEVELS: Final = (Resolution(10, 30, 13), Resolution(60, 60, 25), Resolution(600, 144, 91))
-"""An hour, a day, 90 days."""
+LEVELS: Final = (Resolution(10, 30, 13), Resolution(60, 60, 25), Resolution(600, 144, 91))  # an hour, a day, 90 days
 
 
 class SampleChunk(NamedTuple):

@@ -15,16 +15,13 @@ from colane.model.job import ENDED, Job, JobState
 from colane.model.reason import Reason, Why
 from colane.server.store.documents import sentence
 
-ATTEMPTS_MAX: Final = 64
-"""The last ones are kept: an elastic job may be moved for months."""
+ATTEMPTS_MAX: Final = 64  # the last ones are kept: an elastic job may be moved for months
 
 
-SPANS_MAX: Final = 256
-"""Of one attempt, the last ones: a parked job may come back elsewhere on its node many times."""
+SPANS_MAX: Final = 256  # of one attempt, the last ones: a parked job may come back elsewhere on its node many times
 
 
-WENT_ON: Final = Why.WENT_ON
-"""With this an attempt that had ended goes on, as it had not."""
+WENT_ON: Final = Why.WENT_ON  # with this an attempt that had ended goes on, as it had not
 
 
 class PlaceSpan(NamedTuple):

@@ -32,19 +32,15 @@ from colane.server.store.unreadable import judge, keyed, read_one
 
 CLUSTER_KEY: Final = "cluster"
 """In `META`: an id made with the store, and anew when a copy of it was put back by command; and those of before."""
-FORMER_MAX: Final = 100
-"""Of so many copies that were put back the cluster's ids of before are kept."""
+FORMER_MAX: Final = 100  # of so many copies that were put back the cluster's ids of before are kept
 
-LEADER_KEY: Final = "leader"
-"""In `META` of a store over the network: which scheduler leads, where, and with what lease."""
+LEADER_KEY: Final = "leader"  # in `META` of a store over the network: which scheduler leads, where, and with what lease
 
 GRANTED_KEY: Final = "granted"
 """In `META`: the longest lease that any agent may hold, in seconds; it is there before an agent is told of it."""
-GRANTED_BEFORE_S: Final = 60.0
-"""Of a store whose schedulers have not written it: their default."""
+GRANTED_BEFORE_S: Final = 60.0  # of a store whose schedulers have not written it: their default
 
-EPOCHS_MAX: Final = 10_000
-"""So many are kept: an agent that was away for more starts than that begins anew."""
+EPOCHS_MAX: Final = 10_000  # so many are kept: an agent that was away for more starts than that begins anew
 
 
 class Epoch(NamedTuple):

@@ -17,8 +17,7 @@ from colane.server.store.store import (
 from colane.settings.store_address import StoreAddress
 
 SCHEMA: Final = 1
-ANSWER_MAX_S: Final = 10.0
-"""A commit that is not answered for so long has an unknown outcome."""
+ANSWER_MAX_S: Final = 10.0  # a commit that is not answered for so long has an unknown outcome
 CONNECT_MAX_S: Final = 5.0
 
 Row = tuple[Any, ...]
@@ -27,8 +26,7 @@ Row = tuple[Any, ...]
 class NetworkStore(Noting):
     """A store over a network; see `colane.server.store.store.Store` for the methods."""
 
-    copies: ClassVar[str] = "a replica or a copy"
-    """From where one that is gone can be brought back."""
+    copies: ClassVar[str] = "a replica or a copy"  # from where one that is gone can be brought back
     address: StoreAddress  # where its server is, and the name of the cluster there
     id: str  # made with it
     _durability: Durability

@@ -68,8 +68,7 @@ def _one(connection: psycopg.Connection[tuple[Any, ...]], name: str) -> str:
     return "" if row is None else str(row[0])
 
 
-OPENING_LOCK: Final = 0x636F6C616E65
-"""Two that open a new store at once make its tables one after the other."""
+OPENING_LOCK: Final = 0x636F6C616E65  # two that open a new store at once make its tables one after the other
 
 GONE: Final = (errors.UndefinedTable, errors.UndefinedFunction, errors.InvalidSchemaName, errors.UndefinedColumn)
 

@@ -386,8 +386,7 @@ class InPieces(HiredisRespSerializer):
         return pieces
 
 
-_PIECE: Final[Any] = b"-"
-"""A piece is packed as a command of this name, which is cut off."""
+_PIECE: Final[Any] = b"-"  # a piece is packed as a command of this name, which is cut off
 _PIECE_PACKED: Final = b"$1\r\n-\r\n"
 
 

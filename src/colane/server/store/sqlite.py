@@ -79,10 +79,8 @@ MIGRATIONS: Final = (
 )
 """Step k brings schema version k to k + 1. Append only: stores in the field are brought up step by step."""
 
-SUMMED_FROM: Final = 2
-"""The first schema whose records have checksums."""
-COUNTED_FROM: Final = 4
-"""The first schema that counts them."""
+SUMMED_FROM: Final = 2  # the first schema whose records have checksums
+COUNTED_FROM: Final = 4  # the first schema that counts them
 
 DAMAGED: Final = "the store {path} is damaged ({flaw}): put a copy of it back (colane restore)"
 

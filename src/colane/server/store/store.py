@@ -23,42 +23,28 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from colane.model.words import count
 
-Document = Mapping[str, Any]
-"""A JSON object."""
+Document = Mapping[str, Any]  # a JSON object
 
-SUBMITTED_JOBS: Final = "submitted_jobs"
-"""Queued jobs, by `job_key`."""
+SUBMITTED_JOBS: Final = "submitted_jobs"  # queued jobs, by `job_key`
 ASSIGNED_JOBS: Final = "assigned_jobs"
 """Jobs that hold GPUs, by `job_key`; with `nodes` they are the desired state of the cluster."""
-NODES: Final = "nodes"
-"""Nodes by name."""
-FINISHED_JOBS: Final = "finished_jobs"
-"""Ended jobs, by `job_key`."""
+NODES: Final = "nodes"  # nodes by name
+FINISHED_JOBS: Final = "finished_jobs"  # ended jobs, by `job_key`
 LAUNCH_SPECS: Final = "launch_specs"
 """Commands and environments of live jobs, by `job_key`: the only place that may hold a secret, but for `META`."""
-PROFILES: Final = "profiles"
-"""Profiles by the JSON text of their key."""
-MEASUREMENTS: Final = "measurements"
-"""Sets of jobs that ran together, by state version and position."""
-LENGTHS: Final = "lengths"
-"""Steps that jobs of a kind took when one last ran to success, by `lengths.kind_of`."""
-RUN_TIMES: Final = "run_times"
-"""How long jobs ran until they ended, by family."""
-USED: Final = "used"
-"""What users have used of late, by their names."""
-TOKENS: Final = "tokens"
-"""The callers tokens stand for, by their digests."""
-IDEMPOTENCY: Final = "idempotency"
-"""First answers by idempotency key."""
-META: Final = "meta"
-"""Counters of the service itself, and batches of jobs that enter the queue (`board.slices`)."""
-EPOCHS: Final = "epochs"
-"""Starts of schedulers on the store, by `job_key` of their numbers."""
+PROFILES: Final = "profiles"  # profiles by the JSON text of their key
+MEASUREMENTS: Final = "measurements"  # sets of jobs that ran together, by state version and position
+LENGTHS: Final = "lengths"  # steps that jobs of a kind took when one last ran to success, by `lengths.kind_of`
+RUN_TIMES: Final = "run_times"  # how long jobs ran until they ended, by family
+USED: Final = "used"  # what users have used of late, by their names
+TOKENS: Final = "tokens"  # the callers tokens stand for, by their digests
+IDEMPOTENCY: Final = "idempotency"  # first answers by idempotency key
+META: Final = "meta"  # counters of the service itself, and batches of jobs that enter the queue (`board.slices`)
+EPOCHS: Final = "epochs"  # starts of schedulers on the store, by `job_key` of their numbers
 
 COPIED_KEY: Final = "copied"
 """In `META` of a copy: the ids of the stores over the network that it is a copy of, in whose place it may stand."""
-COPYING_KEY: Final = "copying"
-"""In `META` of a store that is being copied into: half a copy is no store to start on."""
+COPYING_KEY: Final = "copying"  # in `META` of a store that is being copied into: half a copy is no store to start on
 
 AUDIT_LINES_MAX: Final = 1_000_000
 """Lines kept when a store is opened, about 300 MB; older ones go. Job records hold the stories as well."""
@@ -84,8 +70,7 @@ COLLECTIONS: Final = (
     EPOCHS,
 )
 
-JOB_KEY_DIGITS: Final = 16
-"""2^53, the largest id JSON carries exactly, has 16 digits."""
+JOB_KEY_DIGITS: Final = 16  # 2^53, the largest id JSON carries exactly, has 16 digits
 
 
 class StoreError(Exception):

@@ -59,8 +59,7 @@ is known may have been of any. The newest line of the audit log tells how many e
 the store.
 """
 
-NAMED_MAX: Final = 5
-"""So many records are named in one sentence."""
+NAMED_MAX: Final = 5  # so many records are named in one sentence
 
 
 def judge(store: Store) -> None:

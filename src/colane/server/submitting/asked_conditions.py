@@ -53,8 +53,7 @@ def time_text(at_s: float) -> str:
     return datetime.fromtimestamp(at_s).astimezone().strftime("%Y-%m-%d %H:%M:%S %Z")
 
 
-CONDITIONS_MAX: Final = 1_000
-"""Of one job: each is looked at when the job it names moves."""
+CONDITIONS_MAX: Final = 1_000  # of one job: each is looked at when the job it names moves
 
 
 class AskedCondition(NamedTuple):

@@ -54,8 +54,7 @@ def objective_problem(state: ClusterState, spec: JobSpec) -> Problem | None:
 STOP_S: Final = 30.0
 """From the decision to stop a job, beside its lead, until its GPUs are known to be free: agents' grace, and reports."""
 
-LAUNCH_S: Final = 60.0
-"""From the start of a process to its first step, where a framework is loaded."""
+LAUNCH_S: Final = 60.0  # from the start of a process to its first step, where a framework is loaded
 
 
 async def promised_in_slices(core: Core, turn: Turn, jobs: Sequence[Admitted]) -> list[Admitted]:

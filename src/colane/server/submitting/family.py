@@ -20,8 +20,7 @@ INTERPRETER: Final = re.compile(r"(python|pypy|bash|sh|dash|zsh|perl|ruby|node|j
 """Programs that run the script named in their arguments."""
 
 FAMILY_LENGTH_MAX: Final = 200
-DIGITS: Final = 8
-"""Of a hash."""
+DIGITS: Final = 8  # of a hash
 
 _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=.*", re.DOTALL)
 _OPTION = re.compile(r"--?[A-Za-z][A-Za-z0-9_.-]*")
@@ -31,8 +30,7 @@ class LauncherTarget(Enum):
     """What the first word is that a launcher does not take for itself."""
 
     PROGRAM = auto()
-    SCRIPT = auto()
-    """Of Python, or a notebook."""
+    SCRIPT = auto()  # of Python, or a notebook
 
 
 class Grammar(NamedTuple):

@@ -20,16 +20,12 @@ from colane.server.submitting.family import AsWritten, Disk, NotSeenError, SeenD
 
 log = logging.getLogger(__name__)
 
-LOOK_S: Final = 2.0
-"""For so long the files of one request are looked at."""
-SEEN_S: Final = 5.0
-"""What was seen of files is taken as it was for so long."""
-LOOKS_MAX: Final = 4
-"""So many threads look at files at once; those that hang are among them."""
+LOOK_S: Final = 2.0  # for so long the files of one request are looked at
+SEEN_S: Final = 5.0  # what was seen of files is taken as it was for so long
+LOOKS_MAX: Final = 4  # so many threads look at files at once; those that hang are among them
 
 
-_Command = tuple[tuple[str, ...], str, str]
-"""A command's words, its working directory, and the job's user."""
+_Command = tuple[tuple[str, ...], str, str]  # a command's words, its working directory, and the job's user
 
 
 class Families:

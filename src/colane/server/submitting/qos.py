@@ -19,8 +19,7 @@ class Preset(NamedTuple):
     gpus_max: int | None = None  # it may ask for no more; None does not bound it
 
 
-LABEL: Final = "qos"
-"""Label by which lists tell the preset of a job, and find those that have it."""
+LABEL: Final = "qos"  # label by which lists tell the preset of a job, and find those that have it
 DEBUG_MAX_S: Final = 1800.0
 PRESETS: Final = {
     "debug": Preset(priority=100, time_limit_max_s=DEBUG_MAX_S, gpus_max=2),

@@ -66,8 +66,7 @@ SCRUBBING_PERIOD_S: Final = 60.0
 CLEANING_PERIOD_S: Final = 3600.0
 """How often answers to idempotency keys that will not be used again, and records of old jobs, are removed."""
 
-SAMPLES_PRUNED_EACH: Final = 60
-"""After so many flushes what is too old is removed."""
+SAMPLES_PRUNED_EACH: Final = 60  # after so many flushes what is too old is removed
 
 log = logging.getLogger(__name__)
 

@@ -22,8 +22,7 @@ from colane.server.views.overview import OverviewMaker, kept_devices, waiting_by
 # -- How many devices work and how many jobs wait, counted every few seconds: what screens draw of the last hour.
 
 COUNTED_EACH_S: Final = 10.0
-WAITING_COUNTED_EACH_S: Final = 60.0
-"""Why all jobs wait takes a plan."""
+WAITING_COUNTED_EACH_S: Final = 60.0  # why all jobs wait takes a plan
 
 
 def counted(read_model: ReadModel, samples: SampleKeeper, now_s: float) -> ClusterCounts:

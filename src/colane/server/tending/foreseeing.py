@@ -27,15 +27,12 @@ from colane.server.writer.driver import FORETOLD_KEPT
 LOOK_EVERY_S: Final = 5.0
 """A look is at most so old where anything has changed, and it is not held back by what it costs;"""
 
-LOOK_AGAIN_S: Final = 30.0
-"""where nothing has, so old."""
+LOOK_AGAIN_S: Final = 30.0  # where nothing has, so old
 
 CPU_PART: Final = 0.02
-KEPT_EVERY: Final = 20
-"""Of so many looks, after one it is written what was learnt."""
+KEPT_EVERY: Final = 20  # of so many looks, after one it is written what was learnt
 
-SAID_AT_ONCE: Final = 200
-"""Submissions that are judged are these of one look, the oldest; all are shown."""
+SAID_AT_ONCE: Final = 200  # submissions that are judged are these of one look, the oldest; all are shown
 
 log = logging.getLogger(__name__)
 

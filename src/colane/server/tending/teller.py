@@ -28,14 +28,11 @@ from colane.server.views.overview import OverviewMaker
 
 LOOK_EVERY_S: Final = 30.0
 SOON_S: Final = 600.0
-SOON_LOOK_EVERY_S: Final = 60.0
-"""A forecast takes a copy of the process."""
-SOON_ASKED_MAX: Final = 100
-"""Jobs asked of at once, the oldest that wait."""
+SOON_LOOK_EVERY_S: Final = 60.0  # a forecast takes a copy of the process
+SOON_ASKED_MAX: Final = 100  # jobs asked of at once, the oldest that wait
 AGAIN_MIN_S: Final = 1.0
 AGAIN_MAX_S: Final = 900.0
-KEPT_S: Final = 2 * 86_400.0
-"""A message that could not be sent for so long is let go of."""
+KEPT_S: Final = 2 * 86_400.0  # a message that could not be sent for so long is let go of
 
 FAILED: Final = frozenset({JobState.FAILED, JobState.OUT_OF_MEMORY, JobState.TIMED_OUT})
 HAPPENED: Final[Mapping[str | None, Happening]] = MappingProxyType(

@@ -17,8 +17,7 @@ from colane.server.store.identity import put_back
 from colane.server.store.sqlite import COUNTED_FROM, MIGRATIONS, SUMMED_FROM, SqliteStore, altered, missing
 from colane.server.store.store import StoreError, Unreadable
 
-REPLACED: Final = ".replaced"
-"""Ends the name that the store of before has once a copy was put in its place."""
+REPLACED: Final = ".replaced"  # ends the name that the store of before has once a copy was put in its place
 
 
 def backup(path: Path, copy: Path) -> int:

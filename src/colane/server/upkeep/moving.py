@@ -35,16 +35,14 @@ from colane.server.writer.driver import restore_state
 from colane.settings.store_address import StoreAddress
 
 ROWS_AT_ONCE: Final = 500
-COPIES_MAX: Final = 100
-"""Of so many copies of copies the ids are kept."""
+COPIES_MAX: Final = 100  # of so many copies of copies the ids are kept
 HALF: Final = Transaction([Put(META, COPYING_KEY, {})])
 """Marks what is copied into as half a copy, on which no scheduler starts."""
 CHANGED: Final = (
     "the store that is copied has changed meanwhile: copy it as it is at one moment (colane store backup), or stop its "
     "scheduler"
 )
-Place = StoreAddress | Path
-"""Where a store is: over the network, or in a file."""
+Place = StoreAddress | Path  # where a store is: over the network, or in a file
 
 
 class Found(NamedTuple):

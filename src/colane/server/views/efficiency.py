@@ -19,11 +19,9 @@ from colane.server.samples.keeper import Columns
 from colane.server.store.attempts import AttemptRecord
 from colane.server.views.timeline import spans_of
 
-SHORT_S: Final = 60.0
-"""Of a job that ran less, starting it was most of what was seen."""
+SHORT_S: Final = 60.0  # of a job that ran less, starting it was most of what was seen
 
-MARGIN: Final = 1.2
-"""What a job used most, and this much room, is what it is told to ask for."""
+MARGIN: Final = 1.2  # what a job used most, and this much room, is what it is told to ask for
 
 LITTLE_RATIO: Final = 0.5
 LITTLE_TIME_RATIO: Final = 0.25

@@ -374,8 +374,7 @@ def _measured(jobs: list[Job], contention: ContentionConfig | None) -> Bandwidth
     return {"interval_s": contention.interval_s}
 
 
-BANDWIDTH_FRESH_S: Final = 60.0
-"""What was measured longer ago is not what is used now."""
+BANDWIDTH_FRESH_S: Final = 60.0  # what was measured longer ago is not what is used now
 
 
 def bandwidth_view(seen: BandwidthSample | None, now_s: float) -> BandwidthUseObject | None:

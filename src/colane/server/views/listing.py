@@ -28,8 +28,7 @@ from colane.server.views.jobs_and_nodes import finished_view, job_view
 from colane.server.writer.driver import LiveDriver
 from colane.server.writer.ledger import explain
 
-WHY_MAX: Final = 20
-"""Each present reason is a question to the policy, so only the first in line are asked for."""
+WHY_MAX: Final = 20  # each present reason is a question to the policy, so only the first in line are asked for
 
 PAGE_ROWS: Final = 500
 PASSING_ROWS: Final = 2
@@ -151,8 +150,7 @@ def why_live(driver: LiveDriver, job: Job) -> ReasonObject:
     return explain(job.reason) if job.reason else NO_REASON
 
 
-BACK_MAX: Final = 10_000
-"""How far back a user may count their own jobs."""
+BACK_MAX: Final = 10_000  # how far back a user may count their own jobs
 
 
 def last_of(user: str, live: Iterable[JobId], store: Readable, back: int) -> JobId:

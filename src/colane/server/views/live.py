@@ -28,8 +28,7 @@ from colane.server.views.rows import RowsWanted, page_rows
 
 # -- All devices of a large cluster, a letter each: what a screen draws where it cannot draw which job is on which.
 
-NODES_DRAWN_MAX: Final = 12
-"""Of so many nodes a screen draws which job is on which device, and asks for them whole."""
+NODES_DRAWN_MAX: Final = 12  # of so many nodes a screen draws which job is on which device, and asks for them whole
 
 FREE, HELD, SUSPENDED, CLOSED, BROKEN, LOST = "fhscbl"
 
@@ -80,12 +79,9 @@ def uses(parts: Parts) -> dict[str, list[DeviceNowObject]]:
 
 
 PERIOD_S: Final = 1.0
-BEAT_S: Final = 5.0
-"""A sign of life this often, so that a page can tell a quiet cluster from a scheduler that is gone."""
-WHOLE_S: Final = 30.0
-"""What changes without an event, as an age, is never older."""
-WATCHER_RATIO_MAX: Final = 0.002
-"""Part of a core that one watcher takes at most."""
+BEAT_S: Final = 5.0  # a sign of life this often, so that a page can tell a quiet cluster from a scheduler that is gone
+WHOLE_S: Final = 30.0  # what changes without an event, as an age, is never older
+WATCHER_RATIO_MAX: Final = 0.002  # part of a core that one watcher takes at most
 OVERVIEW: Final = "overview"
 
 

@@ -16,11 +16,9 @@ from colane.server.store.attempts import AttemptRecord, present
 from colane.server.store.documents import sentence
 
 READ_TIMEOUT_S: Final = 10.0
-CHUNK_BYTES: Final = 256 * 1024
-"""Read at once from an agent while following."""
+CHUNK_BYTES: Final = 256 * 1024  # read at once from an agent while following
 
-FOLLOW_PERIOD_S: Final = 0.25
-"""How often an agent is asked for more of a log that is being followed."""
+FOLLOW_PERIOD_S: Final = 0.25  # how often an agent is asked for more of a log that is being followed
 
 NEXT_OFFSET_HEADER: Final = "X-Colane-Next-Offset"
 

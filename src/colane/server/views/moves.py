@@ -11,8 +11,7 @@ from colane.server.ground.sight import Sight
 from colane.server.store.store import AuditLine, Store
 from colane.server.writer.feed import lines_for
 
-READ_MAX: Final = 2_000
-"""Lines looked through on each side of the moment: of others than these nothing is told."""
+READ_MAX: Final = 2_000  # lines looked through on each side of the moment: of others than these nothing is told
 
 PAGE_ROWS: Final = 200
 KIND: Final = "job"

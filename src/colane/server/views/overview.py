@@ -39,8 +39,7 @@ from colane.server.views.holders import Holders, holders_of
 from colane.server.writer.driver import LiveDriver
 from colane.settings.table import HEARTBEAT
 
-AGE_MAX_S: Final = 1.0
-"""An answer is as old at most while nothing is slow."""
+AGE_MAX_S: Final = 1.0  # an answer is as old at most while nothing is slow
 
 PACING_AGE_MAX_S: Final = 20.0
 PACING_PHASES: Final = 16
@@ -254,8 +253,7 @@ def _no_parking(driver: LiveDriver, job: Job) -> str | None:
     return idling.refusal(driver.core.state, job, driver.progress.get(job.id))
 
 
-SERVES: Final = JobKind.INFERENCE
-"""A job that serves requests waits for them by its nature."""
+SERVES: Final = JobKind.INFERENCE  # a job that serves requests waits for them by its nature
 
 
 def _waiting_elements(job: Job) -> int:

@@ -17,10 +17,8 @@ from colane.model.words import count
 from colane.server.board.read_model import AgentDoor
 from colane.server.ground.problems import RefusedError
 
-ASK_MAX_S: Final = 10.0
-"""An agent answers within three seconds, whatever the processes do."""
-SHOWN_MAX: Final = 80
-"""Characters of a name that are shown in a sentence."""
+ASK_MAX_S: Final = 10.0  # an agent answers within three seconds, whatever the processes do
+SHOWN_MAX: Final = 80  # characters of a name that are shown in a sentence
 
 _FRAME: Final = re.compile(r'  File "(.*)", line (\d+), in (.*)')
 _LIBRARY: Final = re.compile(r"/(site|dist)-packages/|/lib(64)?/python3[^/]*/|^<frozen ")

@@ -27,12 +27,9 @@ from colane.server.store.store import FINISHED_JOBS, Store
 
 # -- Why nothing is known of a job's speed though jobs of its family have run: they were disturbed, or told no steps.
 
-LOOKED_AT: Final = 50
-"""So many jobs of the family are looked at, those that ended last."""
-RUNS_MAX: Final = 20
-"""So many runs tell."""
-Seen = tuple[int, float | None]
-"""Steps of a run, and the part of its devices that others used."""
+LOOKED_AT: Final = 50  # so many jobs of the family are looked at, those that ended last
+RUNS_MAX: Final = 20  # so many runs tell
+Seen = tuple[int, float | None]  # steps of a run, and the part of its devices that others used
 
 
 def is_untaught(job: Job, beliefs: Knowledge) -> bool:

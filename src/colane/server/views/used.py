@@ -26,11 +26,9 @@ from colane.server.views.efficiency import efficiency
 from colane.server.views.sampled import Times, window_of
 
 PAGE_ROWS: Final = 500
-LAST_JOBS: Final = 300
-"""So many jobs are looked at: each is a read of the samples."""
+LAST_JOBS: Final = 300  # so many jobs are looked at: each is a read of the samples
 
-ENDED_MAX: Final = 10_000
-"""Of the last so many that ended it is told how they fared."""
+ENDED_MAX: Final = 10_000  # of the last so many that ended it is told how they fared
 
 NOTES_MAX: Final = 5
 

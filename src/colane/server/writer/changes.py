@@ -60,8 +60,7 @@ SHIFTED: Final = ("at_s", "first_step_s", "last_step_s")
 GOES_ON: Final = frozenset({JobState.RUNNING_PROTECTED, JobState.RUNNING})
 """Of a sample, the times that are told by its agent's clock."""
 
-UNKNOWN_TYPE = "unknown"
-"""GPU type of a node registered in paper A's form, which says no more than the indexes."""
+UNKNOWN_TYPE = "unknown"  # GPU type of a node registered in paper A's form, which says no more than the indexes
 
 
 def submit(turn: Turn, jobs: Sequence[Admitted], texts: Sequence[str] | None = None) -> list[JobId]:

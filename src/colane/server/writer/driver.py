@@ -72,8 +72,7 @@ from colane.server.writer.quotas import QuotaKeeper
 READ_APART_MAX: Final = 3
 """So often a request is put off for what it reads of the store before it is put into the turn where it may read."""
 
-AGAIN_MIN_S: Final = 0.1
-"""A core that wants to be asked again at the very instant it was asked waits so long."""
+AGAIN_MIN_S: Final = 0.1  # a core that wants to be asked again at the very instant it was asked waits so long
 
 EVENTS_PER_TURN_MAX: Final = 4_000
 """A turn takes requests until it has this many events: bounds how long the others wait for one commit."""
@@ -87,18 +86,15 @@ PAUSE_RATIO: Final = 2.0
 PAUSE_MAX_S: Final = 0.05
 """Requests that may wait are gathered for so many times as long as the last turn with such took, and no longer than
 this: a turn of many costs little more than of one."""
-TIMERS_EARLY_S: Final = 0.002
-"""So much at most the loop's timers end early."""
-NODES_LOST_PER_TURN_MAX: Final = 64
-"""The same for nodes that are lost: all their jobs are queued again."""
+TIMERS_EARLY_S: Final = 0.002  # so much at most the loop's timers end early
+NODES_LOST_PER_TURN_MAX: Final = 64  # the same for nodes that are lost: all their jobs are queued again
 
 COMPOSED_ON_THE_LOOP_MAX: Final = 100
 """What a turn writes of more jobs, at 20 us each, is composed in the thread that commits it, beside the event loop."""
 
 WAIT_LOOK_S: Final = 0.02
 
-FORETOLD_KEPT: Final = 2000
-"""So many quotes are kept with what came of them."""
+FORETOLD_KEPT: Final = 2000  # so many quotes are kept with what came of them
 
 PROBE_S: Final = 10.0
 """The store is written to at least this often, so that health tells of a full disk before a request meets it."""

@@ -30,8 +30,7 @@ WAKE_PAUSE_S: Final = 0.02
 """Between two groups of subscribers, several times what a group takes. The first are told at once; the last of a
 thousand hear two seconds later, of all that has happened until then."""
 
-LINES_AT_ONCE: Final = 500
-"""Lines read from the store at once by a subscriber that is further behind."""
+LINES_AT_ONCE: Final = 500  # lines read from the store at once by a subscriber that is further behind
 
 
 class Feed:
@@ -123,8 +122,7 @@ class Feed:
         return [line for line in lines if line.number <= published]
 
 
-OF_A_JOB: Final = frozenset({"job", "decision", "attempt-ended"})
-"""Kinds of audit lines that tell of one job."""
+OF_A_JOB: Final = frozenset({"job", "decision", "attempt-ended"})  # kinds of audit lines that tell of one job
 OF_A_NODE: Final = frozenset({
     "node-registered", "node-lost", "node-returned", "node-removed", "node-drained", "node-undrained", "node-notice",
     "node-set-apart",

@@ -11,14 +11,11 @@ from colane.server.ground.problems import RefusedError
 from colane.server.store.store import IDEMPOTENCY, Delete, Store, Transaction
 from colane.server.store.unreadable import keyed, read_one
 
-Answer = TypeVar("Answer", bound=Mapping[str, object])
-"""What a change is answered with."""
+Answer = TypeVar("Answer", bound=Mapping[str, object])  # what a change is answered with
 
-KEPT_S: Final = 24 * 3600.0
-"""A client that has not retried for a day will not."""
+KEPT_S: Final = 24 * 3600.0  # a client that has not retried for a day will not
 
-KEYS_AT_ONCE: Final = 1_000
-"""Keys looked at in one go when old ones are removed."""
+KEYS_AT_ONCE: Final = 1_000  # keys looked at in one go when old ones are removed
 
 
 def fingerprint(method: str, path: str, body: bytes) -> str:

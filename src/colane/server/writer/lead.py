@@ -31,10 +31,8 @@ from colane.server.store.store import (
     Transaction,
 )
 
-RENEWED_BEFORE: Final = 0.25
-"""A leader that has nothing to write writes that it leads after this part of its lease."""
-HANGS_S: Final = 60.0
-"""A scheduler whose loop has not come round for so long does not say that it lives."""
+RENEWED_BEFORE: Final = 0.25  # a leader that has nothing to write writes that it leads after this part of its lease
+HANGS_S: Final = 60.0  # a scheduler whose loop has not come round for so long does not say that it lives
 
 log = logging.getLogger(__name__)
 

@@ -100,8 +100,7 @@ class LedgerEntry:
             read_model.entering.pop(part.first, None)
 
 
-LaunchSpecs = Callable[[Job], Document | None]
-"""Gives what is kept for the launch of a live job."""
+LaunchSpecs = Callable[[Job], Document | None]  # gives what is kept for the launch of a live job
 
 
 def compose(

@@ -21,8 +21,7 @@ LIMIT_MAX: Final = 2**31
 DEFAULT, USER, GROUP, POOL, MEMBERS, GUARANTEED = "default", "user", "group", "pool", "members", "guaranteed_gpus"
 POOL_TIMES: Final = ("time_limit_max", "time_limit_default")
 POOL_LISTS: Final = ("users", "groups", "qos")
-MEMBERSHIP_S: Final = 60.0
-"""For so long it is remembered of what groups of the system a user is."""
+MEMBERSHIP_S: Final = 60.0  # for so long it is remembered of what groups of the system a user is
 
 
 class LimitsError(Exception):

@@ -12,14 +12,11 @@ import httpx
 
 from colane.server.board.read_model import AgentDoor
 
-NUDGE_TIMEOUT_S: Final = 2.0
-"""An agent answers at once; one that does not will look by itself soon."""
+NUDGE_TIMEOUT_S: Final = 2.0  # an agent answers at once; one that does not will look by itself soon
 
-NUDGES_AT_ONCE: Final = 64
-"""Bounds sockets when a plan touches a thousand nodes."""
+NUDGES_AT_ONCE: Final = 64  # bounds sockets when a plan touches a thousand nodes
 
-NODES_KEPT: Final = 4096
-"""Nudges of so many agents are kept as they were written."""
+NODES_KEPT: Final = 4096  # nudges of so many agents are kept as they were written
 
 log = logging.getLogger(__name__)
 

@@ -16,11 +16,9 @@ from colane.core.cluster.view import ClusterView
 from colane.model.job import Job
 from colane.scheduling.engine.live import LiveJobs
 
-LARGE_GPUS = 4
-"""A job with as many GPUs belongs to the 4-GPU sub-array (section V)."""
+LARGE_GPUS = 4  # a job with as many GPUs belongs to the 4-GPU sub-array (section V)
 
-COVERED_RATIO = 0.75
-"""So many of the jobs with GPUs find the cores they need, if each GPU has what is kept for it."""
+COVERED_RATIO = 0.75  # so many of the jobs with GPUs find the cores they need, if each GPU has what is kept for it
 
 
 class PoolDemand:

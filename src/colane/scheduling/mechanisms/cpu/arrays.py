@@ -32,10 +32,8 @@ ABORTS_MAX = 3
 class AtCap(StrEnum):
     """What becomes of a borrower of cores that was stopped for others as often as it may be."""
 
-    ENDS = "ends"
-    """It may borrow again, and when it is stopped once more it is not queued again."""
-    WAITS = "waits"
-    """It borrows no more: it waits for cores of its own array, and is not stopped again."""
+    ENDS = "ends"  # it may borrow again, and when it is stopped once more it is not queued again
+    WAITS = "waits"  # it borrows no more: it waits for cores of its own array, and is not stopped again
 
 
 @dataclass(frozen=True, slots=True)

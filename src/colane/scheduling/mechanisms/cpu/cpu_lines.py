@@ -9,8 +9,7 @@ from colane.core.cluster.contents import NodesMatterNot
 from colane.core.cluster.queue import Line
 from colane.model.job import Job, JobId, NeedClass
 
-ClassLines = dict[tuple[int, NeedClass], Line]
-"""Waiting jobs by priority and class of need."""
+ClassLines = dict[tuple[int, NeedClass], Line]  # waiting jobs by priority and class of need
 
 
 class CpuLines(NodesMatterNot):

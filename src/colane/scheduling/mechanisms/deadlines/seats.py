@@ -30,11 +30,9 @@ from colane.scheduling.mechanisms.deadlines.run_time import takes_s
 from colane.scheduling.mechanisms.deadlines.timetable import Seated, earliest_s, is_kept
 from colane.scheduling.mechanisms.guarantees.keeping import GroupJobs, room_beside
 
-MARGIN_RATIO: Final = 1.1
-"""A run time that is predicted may be exceeded by a tenth; a time limit may not."""
+MARGIN_RATIO: Final = 1.1  # a run time that is predicted may be exceeded by a tenth; a time limit may not
 
-NEWCOMER: Final = JobId(2**62)
-"""Behind all others of its deadline."""
+NEWCOMER: Final = JobId(2**62)  # behind all others of its deadline
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -78,8 +78,7 @@ class PricedSizes:
 
 PRICED_SIZES: Final = PricedSizes()
 
-VARIANCE_MOST: Final = 0.25
-"""No speeds between 0 and 1 vary by more."""
+VARIANCE_MOST: Final = 0.25  # no speeds between 0 and 1 vary by more
 
 MOVED_PART_MAX: Final = 0.25
 """Part of what a job has left that its move to free GPUs costs at most: others lose nothing by it."""

@@ -14,8 +14,7 @@ from colane.model.job import Job, JobSpec
 from colane.model.resources import Resources, host_needs
 from colane.scheduling.engine.contracts import SchedulingContext
 
-EVERYWHERE: Final = ""
-"""Stands for the nodes of the pool, of a job that may span them."""
+EVERYWHERE: Final = ""  # stands for the nodes of the pool, of a job that may span them
 
 NOTHING_OWN: Final = Resources()
 

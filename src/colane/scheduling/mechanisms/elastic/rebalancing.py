@@ -26,8 +26,7 @@ from colane.scheduling.mechanisms.elastic.planned import PlannedSizes
 from colane.scheduling.mechanisms.elastic.reach import EVERYWHERE, grown, kept, reach_of, usable
 from colane.scheduling.mechanisms.elastic.running import elastic_jobs, is_resizable
 
-STOP_S: Final = 1.0
-"""What saving the state and stopping is believed to cost beside the launch, where nothing was seen."""
+STOP_S: Final = 1.0  # what saving the state and stopping is believed to cost beside the launch, where nothing was seen
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,11 +14,9 @@ from colane.scheduling.engine.contracts import SchedulingContext
 from colane.scheduling.engine.live import JobsOfKind
 from colane.scheduling.engine.times import gpu_type_of
 
-FIRST_STEP_MAX_S: Final = 600.0
-"""A job that has shown no step for so long is not waited for."""
+FIRST_STEP_MAX_S: Final = 600.0  # a job that has shown no step for so long is not waited for
 
-SEEN: Final = (ValueSource.MEASURED, ValueSource.PREDICTED)
-"""Step times that rest on steps that were really made."""
+SEEN: Final = (ValueSource.MEASURED, ValueSource.PREDICTED)  # step times that rest on steps that were really made
 
 
 def is_resizable(draft: Draft, job: Job) -> bool:

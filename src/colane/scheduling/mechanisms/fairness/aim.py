@@ -8,8 +8,7 @@ from typing import NamedTuple
 from colane.core.cluster.draft import Draft
 from colane.model.job import Job, JobId, JobState
 
-Site = tuple[str, str]
-"""A node and a GPU type."""
+Site = tuple[str, str]  # a node and a GPU type
 
 
 class TypeRequest(NamedTuple):

@@ -26,8 +26,7 @@ from colane.scheduling.mechanisms.fairness.aim import Aim, Members, Site, TypeRe
 from colane.scheduling.mechanisms.fairness.allocation import max_min
 from colane.scheduling.mechanisms.fairness.shares import FairShares
 
-ROUND_MIN_S: Final = 1.0
-"""No round is shorter: at the end of each the whole pool is planned anew."""
+ROUND_MIN_S: Final = 1.0  # no round is shorter: at the end of each the whole pool is planned anew
 
 
 class Round(NamedTuple):
@@ -60,11 +59,9 @@ def round_of(now_s: float, quantum_s: float, since_s: float) -> Round:
 # -- time in rounds, for orders that would otherwise change from one moment to the next
 
 
-TypeRequests = Callable[[Job, float], Iterable[TypeRequest]]
-"""What a job asks for in the round that began then."""
+TypeRequests = Callable[[Job, float], Iterable[TypeRequest]]  # what a job asks for in the round that began then
 
-Parts = Mapping[NeedClass, Mapping[str, float]]
-"""Parts of its time that a job of a class is to spend on each GPU type."""
+Parts = Mapping[NeedClass, Mapping[str, float]]  # parts of its time that a job of a class is to spend on each GPU type
 
 
 def in_rounds(draft: Draft, pool: str, quantum_s: float, requests: TypeRequests) -> BoundOrder:

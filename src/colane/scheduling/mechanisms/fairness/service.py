@@ -93,10 +93,8 @@ def _is_in_earlier_queue(waiting: Rank, running: Rank) -> bool:
 class Solver(StrEnum):
     """How an allocation over several GPU types is found."""
 
-    NONE = "none"
-    """By each job's preference, where it starts."""
-    LP = "lp"
-    """By Gavel's linear program, round by round."""
+    NONE = "none"  # by each job's preference, where it starts
+    LP = "lp"  # by Gavel's linear program, round by round
 
 
 @dataclass(frozen=True, slots=True)

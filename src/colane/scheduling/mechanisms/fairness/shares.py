@@ -23,10 +23,8 @@ RESOURCES = ("GPUs", "cores", "host memory")
 class ShareBy(StrEnum):
     """What of a user's parts counts as the share."""
 
-    DOMINANT = "dominant"
-    """The largest."""
-    GPUS = "gpus"
-    """That of GPUs, which paper D takes as dominant."""
+    DOMINANT = "dominant"  # the largest
+    GPUS = "gpus"  # that of GPUs, which paper D takes as dominant
 
 
 GAINS_APART: Final = 1e9

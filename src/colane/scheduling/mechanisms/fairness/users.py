@@ -11,11 +11,9 @@ from colane.model.job import Job, JobSpec, NeedClass
 from colane.model.resources import host_needs
 from colane.scheduling.engine.live import OfNodes
 
-Amounts = tuple[int, int, int]
-"""GPUs, cores and host memory."""
+Amounts = tuple[int, int, int]  # GPUs, cores and host memory
 
-Lines = Mapping[tuple[int, NeedClass], Line]
-"""Waiting jobs by priority and class of need."""
+Lines = Mapping[tuple[int, NeedClass], Line]  # waiting jobs by priority and class of need
 
 NOTHING: Amounts = (0, 0, 0)
 

@@ -46,20 +46,16 @@ from colane.scheduling.mechanisms.sharing.sharing_places import answer_bound_s, 
 class ShareWhen(StrEnum):
     """When jobs share a GPU."""
 
-    QUEUE = "queue"
-    """A free GPU first; a job shares only where it would have to wait."""
-    ALWAYS = "always"
-    """Shared GPUs first, the fullest before others, so that the fewest GPUs are used."""
+    QUEUE = "queue"  # a free GPU first; a job shares only where it would have to wait
+    ALWAYS = "always"  # shared GPUs first, the fullest before others, so that the fewest GPUs are used
     NEVER = "never"
 
 
 class LaneRule(StrEnum):
     """Which lane a newcomer gets."""
 
-    OWN = "own"
-    """One of its own while there is room, else a share of one (paper B, algorithm 1, corrected)."""
-    SINGLE = "single"
-    """All jobs of a GPU take turns in one (the paper's FAIR and SRTF)."""
+    OWN = "own"  # one of its own while there is room, else a share of one (paper B, algorithm 1, corrected)
+    SINGLE = "single"  # all jobs of a GPU take turns in one (the paper's FAIR and SRTF)
     SALUS = "salus"
     """A lane is as large as P + E of its first job and never grows (SymbioticLab/Salus 7b7f5e06).
 
@@ -116,8 +112,7 @@ class InLane(UsualSource):
         return find
 
 
-_Asked = tuple[NeedClass, str, str, str]
-"""A class, a GPU type, and the owner where that matters."""
+_Asked = tuple[NeedClass, str, str, str]  # a class, a GPU type, and the owner where that matters
 
 
 class BoundLane(BoundSourceDefaults):

@@ -18,8 +18,7 @@ from colane.core.cluster.view import ClusterView
 from colane.model.hardware import GpuId
 from colane.model.profile import Memory
 
-REBUILD_PART = 8
-"""With more than one in so many nodes changed, sorting anew is quicker than taking them out one by one."""
+REBUILD_PART = 8  # with more than one in so many nodes changed, sorting anew is quicker than taking them out one by one
 
 
 class JoinableGpu(NamedTuple):

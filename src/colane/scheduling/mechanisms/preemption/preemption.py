@@ -31,12 +31,9 @@ from colane.scheduling.mechanisms.preemption.victims import Coming, NodeVictims,
 class PreemptsFor(StrEnum):
     """Which jobs take which jobs' places."""
 
-    ORDER = "order"
-    """Jobs that go before others in the order of the composition, by as much as the order demands."""
-    GANGS = "gangs"
-    """By their order, in pools where any job has several GPUs: among jobs of one GPU others decide."""
-    PRIORITY = "priority"
-    """Jobs of higher priority those of lower."""
+    ORDER = "order"  # jobs that go before others in the order of the composition, by as much as the order demands
+    GANGS = "gangs"  # by their order, in pools where any job has several GPUs: among jobs of one GPU others decide
+    PRIORITY = "priority"  # jobs of higher priority those of lower
     NEVER = "never"
 
 

@@ -21,11 +21,9 @@ from colane.scheduling.mechanisms.preemption.victims import NodeVictims, Pieces,
 from colane.scheduling.mechanisms.topology.free import emptiest_first
 from colane.scheduling.mechanisms.topology.utility_placer import best_emptied, least_utility, utility_over_nodes
 
-Takers = AbstractSet[JobId | None] | None
-"""Jobs for which what comes free may be kept to count."""
+Takers = AbstractSet[JobId | None] | None  # jobs for which what comes free may be kept to count
 
-EVERY_JOB: Final = None
-"""Whichever job GPUs that come free are kept for."""
+EVERY_JOB: Final = None  # whichever job GPUs that come free are kept for
 
 
 class NodePart(NamedTuple):

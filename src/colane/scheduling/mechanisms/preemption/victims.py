@@ -66,8 +66,7 @@ class NodeVictims:
     host_bandwidth: dict[JobId | None, int] = field(default_factory=dict)
 
 
-Pieces = list[tuple[NodeVictims, Unit]]
-"""Jobs that leave together: what each of their nodes gains by it."""
+Pieces = list[tuple[NodeVictims, Unit]]  # jobs that leave together: what each of their nodes gains by it
 
 
 class VictimSurvey:

@@ -29,17 +29,13 @@ from colane.scheduling.mechanisms.topology.utility_placer import best_emptied, l
 JOIN_PART: Final = 0.05
 """Part of a job's price that a pair must bring: it is never for nothing. Of more `SharingValues.dilution` asks it."""
 
-LESSENED_MAX: Final = 0.9
-"""What coming back is worth is lessened by so much at most for a job that was moved often."""
+LESSENED_MAX: Final = 0.9  # what coming back is worth is lessened by so much at most for a job that was moved often
 
-LOOKS_MAX: Final = 256
-"""Of more GPUs in use every second, third, ... of those that are alike is looked at for a job."""
+LOOKS_MAX: Final = 256  # of more GPUs in use every second, third, ... of those that are alike is looked at for a job
 
-EVERY_WAY_MAX: Final = 3
-"""Of so many jobs on a GPU any may stay when another comes."""
+EVERY_WAY_MAX: Final = 3  # of so many jobs on a GPU any may stay when another comes
 
-SLACK: Final = 1e-9
-"""Part of a price by which two sums of the same terms may differ."""
+SLACK: Final = 1e-9  # part of a price by which two sums of the same terms may differ
 
 
 def returning_part(queue: BoundOrder, job: Job, now_s: float) -> float:

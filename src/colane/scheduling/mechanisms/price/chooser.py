@@ -66,17 +66,13 @@ HEADS_MAX: Final = 4
 CLASSES_MAX: Final = 64
 """So many waiting jobs are looked at at once, the dearest first: each that finds something makes room for another."""
 
-CLASSES_SEEN_MAX: Final = 32
-"""The same where no more is looked at than what has changed."""
+CLASSES_SEEN_MAX: Final = 32  # the same where no more is looked at than what has changed
 
-LONGEST_PART: Final = 4
-"""One in so many of them is one of the longest, where the end of all counts too."""
+LONGEST_PART: Final = 4  # one in so many of them is one of the longest, where the end of all counts too
 
-LOOK_EVERY_S: Final = 300.0
-"""How long prices may drift before everything is looked at again, when something happens."""
+LOOK_EVERY_S: Final = 300.0  # how long prices may drift before everything is looked at again, when something happens
 
-SHARED_SEEN_MAX: Final = 32
-"""The same where no more is looked at than what has changed."""
+SHARED_SEEN_MAX: Final = 32  # the same where no more is looked at than what has changed
 
 LOOKS_A_PLAN: Final = 2048
 """A plan that has looked at so much more after its first change, and at as much as for that, leaves the rest to the

@@ -21,15 +21,12 @@ from colane.scheduling.engine.live import LiveJobs
 from colane.scheduling.engine.waiting import Openings
 from colane.scheduling.mechanisms.topology.connected import BoundFastest
 
-InOrder = Callable[[Classes], Iterator[Job]]
-"""Waiting jobs of these classes that were found nothing yet, in order."""
+InOrder = Callable[[Classes], Iterator[Job]]  # waiting jobs of these classes that were found nothing yet, in order
 
 
-NODES_MAX: Final = 64
-"""So many nodes with free GPUs are looked at for a place that is soon whole, the emptiest first."""
+NODES_MAX: Final = 64  # so many nodes with free GPUs are looked at for a place that is soon whole, the emptiest first
 
-BEFORE_MAX: Final = 256
-"""Where more jobs stand before a gang than that, they are taken to fill whatever is free."""
+BEFORE_MAX: Final = 256  # where more jobs stand before a gang than that, they are taken to fill whatever is free
 
 
 class WholePlace(NamedTuple):

@@ -71,8 +71,7 @@ def share_reason(why: Why, load: GpuLoad, prediction: Prediction, threshold: flo
 class GainBy(StrEnum):
     """What jobs that share have to gain in."""
 
-    DELTA = "delta"
-    """Time one after another over time together, for equal numbers of steps (paper A, equation 4.1)."""
+    DELTA = "delta"  # time one after another over time together, for equal numbers of steps (paper A, equation 4.1)
     SPEEDS = "speeds"
     """The sum of all speeds, each over that alone (Gavel's normalised throughput): long steps do not outweigh short."""
 
@@ -262,8 +261,7 @@ def _partner(load: GpuLoad) -> Partner:
 # -- classes of which enough is known to share
 
 
-CLASSES_MAX = 4096
-"""Classes that are remembered at once."""
+CLASSES_MAX = 4096  # classes that are remembered at once
 
 
 class Sharers(NodesMatterNot):

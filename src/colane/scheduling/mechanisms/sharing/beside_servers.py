@@ -41,11 +41,9 @@ from colane.scheduling.mechanisms.sharing.sharing_places import (
     may_share,
 )
 
-LEARNT: Final = 0.05
-"""What such a start counts as worth: little, so that any place that is known to pay goes before."""
+LEARNT: Final = 0.05  # what such a start counts as worth: little, so that any place that is known to pay goes before
 
-LEFT_MIN_RATIO: Final = 0.125
-"""Part of a GPU that servers must leave for a job that does not say what it needs."""
+LEFT_MIN_RATIO: Final = 0.125  # part of a GPU that servers must leave for a job that does not say what it needs
 
 TURNS_RATIO: Final = 0.5
 """Part of a GPU that servers leave for those that take turns: in one lane it holds more of them."""

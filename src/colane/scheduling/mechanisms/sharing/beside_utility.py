@@ -23,8 +23,7 @@ from colane.scheduling.mechanisms.topology.node_fit import Fit, judge
 from colane.scheduling.mechanisms.topology.sites import question, site_of
 from colane.scheduling.mechanisms.topology.utility_placer import least_utility
 
-LOOKED_AT_MAX = 64
-"""GPUs looked at for one job, lightest first."""
+LOOKED_AT_MAX = 64  # GPUs looked at for one job, lightest first
 
 SPEEDUP_MIN = 1.0
 """Jobs share when all together are predicted to be no slower than one after another (paper A, section 4.1)."""

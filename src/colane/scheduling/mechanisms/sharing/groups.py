@@ -25,8 +25,7 @@ from colane.perf.estimates import BelievedLoad, Estimates
 from colane.perf.estimates import Kind as KindOfJob
 from colane.scheduling.engine.contracts import Classes, ClassKey
 
-COMPANIONS_MAX: Final = 1 << 16
-"""Kinds of jobs that are told apart; then all begins anew."""
+COMPANIONS_MAX: Final = 1 << 16  # kinds of jobs that are told apart; then all begins anew
 
 
 class CoRunner(NamedTuple):
@@ -61,8 +60,7 @@ def co_runner(booking: Booking, spec: JobSpec) -> CoRunner:
     return CoRunner(*known, spec.gpu_type, spec.utility_min, not spec.preemptible, spec.latency_s)
 
 
-Members = tuple[int, ...]
-"""Jobs by number, in order of their start."""
+Members = tuple[int, ...]  # jobs by number, in order of their start
 
 
 def others(members: Members, place: int) -> Members:
@@ -115,8 +113,7 @@ class CoRunnerIndex:
         return numbers
 
 
-Site = tuple[str, str]
-"""A GPU type and a way of sharing, on which speeds of co-runners depend."""
+Site = tuple[str, str]  # a GPU type and a way of sharing, on which speeds of co-runners depend
 
 
 @final
@@ -202,16 +199,13 @@ def sharing_domain_of(load: GpuLoad) -> str | None:
     return sharing_domain if load.is_foreseeable and load.admits(sharing_domain) else None
 
 
-GPU_GROUPS_MAX: Final = 1 << 14
-"""Groups that are remembered at once though no GPU is in them."""
+GPU_GROUPS_MAX: Final = 1 << 14  # groups that are remembered at once though no GPU is in them
 
-USUAL_MAX: Final = 256
-"""Of more groups every second, third, ... is looked at to tell what is usual."""
+USUAL_MAX: Final = 256  # of more groups every second, third, ... is looked at to tell what is usual
 
 _Key = tuple[Kind, str, Members, int, str | None]
 
-_Entry = tuple[Weight, tuple[str, ...], GpuGroup]
-"""A group by its weight, then by the jobs in it."""
+_Entry = tuple[Weight, tuple[str, ...], GpuGroup]  # a group by its weight, then by the jobs in it
 
 
 class Hopes:

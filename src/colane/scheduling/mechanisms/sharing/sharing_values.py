@@ -18,8 +18,7 @@ from colane.scheduling.engine.waiting import Waits
 from colane.scheduling.mechanisms.sharing.groups import GpuGroup, GpuGroupIndex, Members, Site, by_weight, others
 from colane.scheduling.mechanisms.sharing.sharing_places import SEEN, is_known_alone
 
-JOBS_PER_GPU_MAX: Final = 16
-"""Jobs on one GPU at most: memory and what sharing brings end it sooner."""
+JOBS_PER_GPU_MAX: Final = 16  # jobs on one GPU at most: memory and what sharing brings end it sooner
 
 DILUTED_MIN: Final = 2
 """Of so many jobs on a GPU a further one must pay for the time all there take longer: one of a pair can go on
@@ -28,8 +27,7 @@ elsewhere as soon as a GPU falls free, if either can be stopped."""
 PAIRS_MIN: Final = 0.05
 """By so much the sum of speeds must rise for two to share that cannot be stopped; less may be error."""
 
-BURDEN_MIN: Final = 0.1
-"""A job that lowers the sum of speeds on a GPU by so much burdens it; less may be error."""
+BURDEN_MIN: Final = 0.1  # a job that lowers the sum of speeds on a GPU by so much burdens it; less may be error
 
 GROUPS_MAX: Final = 64
 """Of a GPU type so many sets of co-runners are looked at for a job, the lightest first (paper A's order)."""

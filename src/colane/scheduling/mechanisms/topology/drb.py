@@ -13,8 +13,7 @@ from colane.perf.topology import Comm, bounds
 from colane.perf.utility import system_utility
 from colane.scheduling.mechanisms.topology.node_fit import Fit, Question, interference, judge
 
-Part = tuple[int, ...]
-"""GPUs."""
+Part = tuple[int, ...]  # GPUs
 
 
 @lru_cache(maxsize=1 << 17)
@@ -136,11 +135,9 @@ def _members(by_socket: Mapping[int, Sequence[int]], sockets: Sequence[int]) -> 
     return tuple(sorted(gpu for socket in sockets for gpu in by_socket[socket]))
 
 
-Affinity = Mapping[tuple[int, int], float]
-"""Weight of the edge between two vertices, smaller number first; absent is 0."""
+Affinity = Mapping[tuple[int, int], float]  # weight of the edge between two vertices, smaller number first; absent is 0
 
-GAIN_MIN = 1e-12
-"""Less than this is rounding."""
+GAIN_MIN = 1e-12  # less than this is rounding
 
 
 def bipartition(vertices: Sequence[int], affinity: Affinity) -> tuple[tuple[int, ...], tuple[int, ...]]:

@@ -22,16 +22,12 @@ from colane.scheduling.engine.usual import BoundSourceDefaults, UsualSource
 class NodesBy(StrEnum):
     """Which node with enough free GPUs is taken, and which of its GPUs."""
 
-    FIRST = "first"
-    """The first in order of registration; its lowest GPUs."""
-    SOCKET = "socket"
-    """The first in order of registration; GPUs of its first sockets first."""
-    FULLEST = "fullest"
-    """The one with the fewest free; GPUs of its fullest sockets first."""
+    FIRST = "first"  # the first in order of registration; its lowest GPUs
+    SOCKET = "socket"  # the first in order of registration; GPUs of its first sockets first
+    FULLEST = "fullest"  # the one with the fewest free; GPUs of its fullest sockets first
 
 
-Arrange = Callable[[list[GpuLoad]], list[GpuLoad]]
-"""Puts the free GPUs of a node in the order in which they are taken."""
+Arrange = Callable[[list[GpuLoad]], list[GpuLoad]]  # puts the free GPUs of a node in the order in which they are taken
 
 
 def by_socket(loads: list[GpuLoad]) -> list[GpuLoad]:

@@ -41,11 +41,9 @@ from colane.scheduling.mechanisms.topology.sites import (
     site_of,
 )
 
-Search = Callable[[Question], tuple[Fit, ...]]
-"""Maps a job onto a node: the best ways, the best first."""
+Search = Callable[[Question], tuple[Fit, ...]]  # maps a job onto a node: the best ways, the best first
 
-DIGITS = 12
-"""Utilities that agree to so many digits are equal, so that rounding decides nothing."""
+DIGITS = 12  # utilities that agree to so many digits are equal, so that rounding decides nothing
 
 ROWS_DEAD_MAX = 64
 """A ranking may have so many rows beyond twice the living sites before those of dead sites are dropped."""
