@@ -17,25 +17,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StudyFrames:
-    """What a study found, as DataFrames with the columns of its CSV files.
+    """What a study found, as DataFrames with the columns of its CSV files."""
 
-    Attributes:
-        cells: One row for each simulation.
-        comparisons: One row for each metric of each policy at each load against the baseline; empty with one policy.
-        jobs: One row for each job of each simulation; None, as the next two, where `files` does not name it.
-        stays: One row for each time a job was on GPUs.
-        timeline: What holds of the cluster from each moment on.
-        sentences: One for each significant difference.
-        notes: What a reader must know.
-    """
-
-    cells: pd.DataFrame
+    cells: pd.DataFrame  # one row for each simulation
+    # one row for each metric of each policy at each load against the baseline; empty with one policy
     comparisons: pd.DataFrame
+    # one row for each job of each simulation; None, as the next two, where `files` does not name it
     jobs: pd.DataFrame | None
-    stays: pd.DataFrame | None
-    timeline: pd.DataFrame | None
-    sentences: tuple[str, ...]
-    notes: tuple[str, ...]
+    stays: pd.DataFrame | None  # one row for each time a job was on GPUs
+    timeline: pd.DataFrame | None  # what holds of the cluster from each moment on
+    sentences: tuple[str, ...]  # one for each significant difference
+    notes: tuple[str, ...]  # what a reader must know
 
 
 def study(

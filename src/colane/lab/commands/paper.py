@@ -42,11 +42,9 @@ NEEDED: Final = {
 }
 """The first table that each evaluation reads."""
 
-ELSEWHERE: Final = {"D": "in github.com/msr-fiddle/synergy, simulator/models-*"}
-"""Where those are that are not shipped."""
+ELSEWHERE: Final = {"D": "in github.com/msr-fiddle/synergy, simulator/models-*"}  # where those are that are not shipped
 
-EXPLAINED: Final = ("partly", "differs")
-"""Verdicts that are given with the reason why."""
+EXPLAINED: Final = ("partly", "differs")  # verdicts that are given with the reason why
 
 
 def register(app: typer.Typer) -> None:

@@ -28,8 +28,7 @@ REQUEST_OPTIONS: Final = (
 """Options that are fields of a job request by the same name."""
 
 FORGET, LIST = "forget", "list"
-FORGET_WORDS: Final = (FORGET, "FAMILY")
-"""A program of these names is measured as `./forget` or `env list`."""
+FORGET_WORDS: Final = (FORGET, "FAMILY")  # a program of these names is measured as `./forget` or `env list`
 
 SET_SIZES: Final = {"all_pairs": 2, "all_triples": 3}
 

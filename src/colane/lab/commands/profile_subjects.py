@@ -114,27 +114,19 @@ def _object(subject: Subject, profile: Profile, trace: KernelTrace, files: list[
     }
 
 
-BATCH_PLACE: Final = "{batch_size}"
-"""Stands in a command for each of the batch sizes."""
+BATCH_PLACE: Final = "{batch_size}"  # stands in a command for each of the batch sizes
 
 _MODEL_WORD = re.compile(r"(?P<model>[A-Za-z][A-Za-z0-9_.-]*)(:(?P<batch>\d+))?")
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What the command line says.
+    """What the command line says."""
 
-    Attributes:
-        words: A command, job files, or MODEL:BATCH words.
-        options: Fields of a job request.
-        batch_sizes: Profile at each of these; empty for the job's own.
-        several: Whether each word names a job (`--together`, `--all-pairs`, `--all-triples`).
-    """
-
-    words: Sequence[str]
-    options: Mapping[str, Any] = field(default_factory=dict)
-    batch_sizes: Sequence[int] = ()
-    several: bool = False
+    words: Sequence[str]  # a command, job files, or MODEL:BATCH words
+    options: Mapping[str, Any] = field(default_factory=dict)  # fields of a job request
+    batch_sizes: Sequence[int] = ()  # profile at each of these; empty for the job's own
+    several: bool = False  # whether each word names a job (`--together`, `--all-pairs`, `--all-triples`)
 
 
 def read_subjects(asked: Asked, scheduler: Client) -> list[Subject]:

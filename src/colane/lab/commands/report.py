@@ -27,8 +27,7 @@ CHANGES: Final = {
 }
 """Columns of the groups whose change from the first group is known, and the column of the comparison."""
 
-SET_COLUMNS: Final = ("set", "sharing", "times", "delta", "verdict")
-"""What a terminal has room for; the page has more."""
+SET_COLUMNS: Final = ("set", "sharing", "times", "delta", "verdict")  # what a terminal has room for; the page has more
 
 
 def register(app: typer.Typer) -> None:

@@ -45,29 +45,20 @@ CROSSES: Final = {
     LinkKind.NODE: "the host, within one NUMA node",
     LinkKind.SYS: "the link between sockets",
 }
-PIPE_COLUMNS: Final = 240
-"""A pipe has no width: nothing is folded there."""
+PIPE_COLUMNS: Final = 240  # a pipe has no width: nothing is folded there
 
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What is shown.
+    """What is shown."""
 
-    Attributes:
-        name: For people.
-        topology: Its graph.
-        types: Product name of each GPU, as far as known.
-        states: `free`, `used` or `unhealthy` by GPU; empty of a machine that is not here.
-        jobs: Ids of the jobs on each GPU.
-        notes: What its reader should know.
-    """
-
-    name: str
-    topology: Topology
-    types: tuple[str, ...] = ()
+    name: str  # for people
+    topology: Topology  # its graph
+    types: tuple[str, ...] = ()  # product name of each GPU, as far as known
+    # `free`, `used` or `unhealthy` by GPU; empty of a machine that is not here
     states: Mapping[int, str] = field(default_factory=dict)
-    jobs: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
+    jobs: Mapping[int, tuple[int, ...]] = field(default_factory=dict)  # ids of the jobs on each GPU
+    notes: tuple[str, ...] = ()  # what its reader should know
 
 
 def render(machine: Machine) -> None:

@@ -28,8 +28,7 @@ if TYPE_CHECKING:
 
 DEVICES: Final = 4
 BATCH: Final = 48
-ACT_MAX_S: Final = 240.0
-"""Longest wait for each act, on a machine that is busy with other things."""
+ACT_MAX_S: Final = 240.0  # longest wait for each act, on a machine that is busy with other things
 
 JOBS: Final = {"wide": (4.0, 500), "narrow": (1.0, 1500), "newcomer": (1.0, 500)}
 """What a device takes for a sample (ms), and steps, by job."""
@@ -45,17 +44,12 @@ TOLD: Final = frozenset({"started", "shrunk", "grown", "preempting", "exited"})
 
 @dataclass
 class SizeWatch(DemoWatch):
-    """Looks at how many devices each job has.
+    """Looks at how many devices each job has."""
 
-    Attributes:
-        seen: Time and devices of each look, by name.
-        steps: Steps, the time of the last one by the job's own clock, attempt and devices of each look, by name.
-        ended: Jobs that have ended, by name.
-    """
-
-    seen: dict[str, list[tuple[float, int]]] = field(default_factory=dict)
+    seen: dict[str, list[tuple[float, int]]] = field(default_factory=dict)  # time and devices of each look, by name
+    # steps, the time of the last one by the job's own clock, attempt and devices of each look, by name
     steps: dict[str, list[tuple[int, float, int, int]]] = field(default_factory=dict)
-    ended: dict[str, JobObject] = field(default_factory=dict)
+    ended: dict[str, JobObject] = field(default_factory=dict)  # jobs that have ended, by name
 
     @property
     def tells(self) -> frozenset[str]:
@@ -218,8 +212,7 @@ def _summary(watch: SizeWatch, name: str, losses: Sequence[LossPoint], alone: Se
     }
 
 
-LOSS_APART_MAX: Final = 1e-6
-"""Sums over devices round differently; more than that is another training."""
+LOSS_APART_MAX: Final = 1e-6  # sums over devices round differently; more than that is another training
 
 
 def _sizes(losses: Sequence[LossPoint]) -> list[int]:

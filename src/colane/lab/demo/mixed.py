@@ -42,8 +42,7 @@ URGENT_AFTER_ALL: Final = 0.6
 
 CPU_SECONDS: Final = 15
 SMALL_ITERS: Final = 250
-LOADING_ITERS: Final = 300
-"""On a core of 2024 about five and fifteen seconds."""
+LOADING_ITERS: Final = 300  # on a core of 2024 about five and fifteen seconds
 
 ROTATIONS: Final = 40
 """Of each sample, by the data workers of the job that waits for its data: its speed grows with its cores."""
@@ -54,31 +53,18 @@ CORES_OF_TWO_MIN: Final = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MixedPlan:
-    """The mixed batch on this machine.
+    """The mixed batch on this machine."""
 
-    Attributes:
-        devices: For `LocalConfig`.
-        device_count: How many there are.
-        cores: Of the machine.
-        common: Fields that all training jobs have in common.
-        words: What is about to happen, line by line.
-        states: Where the elastic job saves.
-        scale: Of the numbers of steps.
-        agent_env: Variables of the agent.
-        phases: Runs in order; the first is the baseline.
-        title: Heading of the report.
-    """
-
-    devices: str | None
-    device_count: int
-    cores: int
-    common: dict[str, Any]
-    words: tuple[str, ...]
-    states: Path
-    scale: float = 1.0
-    agent_env: dict[str, str] = field(default_factory=dict)
-    phases: tuple[DemoPhase, ...] = (FIFO, OURS)
-    title: str = "Colane demo: a mixed batch"
+    devices: str | None  # for `LocalConfig`
+    device_count: int  # how many there are
+    cores: int  # of the machine
+    common: dict[str, Any]  # fields that all training jobs have in common
+    words: tuple[str, ...]  # what is about to happen, line by line
+    states: Path  # where the elastic job saves
+    scale: float = 1.0  # of the numbers of steps
+    agent_env: dict[str, str] = field(default_factory=dict)  # variables of the agent
+    phases: tuple[DemoPhase, ...] = (FIFO, OURS)  # runs in order; the first is the baseline
+    title: str = "Colane demo: a mixed batch"  # heading of the report
 
     def jobs(self, phase: DemoPhase) -> list[JobRequestObject]:
         """Return what is submitted at once."""

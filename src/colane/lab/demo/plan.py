@@ -22,8 +22,7 @@ from colane.workloads import cifar10
 MODELS: Final = ("vgg19", "vgg11", "resnet18")
 COPIES: Final = 2
 LABEL: Final = "run"
-GPUS_MAX: Final = 2
-"""Paper A's cluster has two."""
+GPUS_MAX: Final = 2  # paper A's cluster has two
 
 PAPER_BATCH: Final = 64
 PAPER_ITERS: Final = 1000
@@ -31,8 +30,7 @@ PAPER_WORKERS: Final = 2
 
 CPU_BATCH: Final = 8
 CPU_WIDTH: Final = 0.125
-CPU_ITERS: Final = 400
-"""So that a job trains for six to eight seconds on a core of 2024."""
+CPU_ITERS: Final = 400  # so that a job trains for six to eight seconds on a core of 2024
 
 MPS_CONTROL: Final = "nvidia-cuda-mps-control"
 
@@ -41,21 +39,13 @@ ENV_NAMES: Final = ("PATH", "HOME", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "PYTHON
 
 @dataclass(frozen=True, slots=True)
 class DemoPhase:
-    """One run of the batch.
+    """One run of the batch."""
 
-    Attributes:
-        name: Shown in the report.
-        policy: Registered name.
-        words: What it does, for the screen.
-        mps: As `AgentConfig.mps`.
-        settings: Further settings of the scheduler.
-    """
-
-    name: str
-    policy: str
-    words: str
-    mps: str = "off"
-    settings: Mapping[str, str] = field(default_factory=dict)
+    name: str  # shown in the report
+    policy: str  # registered name
+    words: str  # what it does, for the screen
+    mps: str = "off"  # as `AgentConfig.mps`
+    settings: Mapping[str, str] = field(default_factory=dict)  # further settings of the scheduler
 
 
 class BatchPlan(Protocol):
@@ -86,25 +76,15 @@ WITH_MPS: Final = DemoPhase("co-location, MPS", "colocate", "they share it throu
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoPlan:
-    """The whole demo.
+    """The whole demo."""
 
-    Attributes:
-        phases: Runs in order; the first is the baseline.
-        devices: For `LocalConfig`.
-        job: Fields all jobs have in common.
-        env: Variables of all jobs.
-        title: Heading of the report.
-        words: What is about to happen, line by line.
-        agent_env: Variables of the agent.
-    """
-
-    phases: tuple[DemoPhase, ...]
-    devices: str | None
-    job: JobRequestObject
-    env: dict[str, str]
-    title: str
-    words: tuple[str, ...]
-    agent_env: dict[str, str] = field(default_factory=dict)
+    phases: tuple[DemoPhase, ...]  # runs in order; the first is the baseline
+    devices: str | None  # for `LocalConfig`
+    job: JobRequestObject  # fields all jobs have in common
+    env: dict[str, str]  # variables of all jobs
+    title: str  # heading of the report
+    words: tuple[str, ...]  # what is about to happen, line by line
+    agent_env: dict[str, str] = field(default_factory=dict)  # variables of the agent
 
     def jobs(self, phase: DemoPhase) -> list[JobRequestObject]:
         """Return the batch of a phase."""

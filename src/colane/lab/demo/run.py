@@ -23,8 +23,7 @@ LOOK_EVERY_S: Final = 0.25
 HEARTBEAT_S: Final = 0.5
 """The agent reports this often, so that the bars move; it costs less than a hundredth of a core."""
 
-LOG_LINES: Final = 10
-"""Shown of a job that failed."""
+LOG_LINES: Final = 10  # shown of a job that failed
 
 
 AtEnd = Callable[[LocalEngine, DemoPhase, Sequence[JobObject]], None]

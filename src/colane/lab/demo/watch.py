@@ -23,17 +23,11 @@ HEARTBEAT_S: Final = 0.5
 
 @dataclass
 class DemoWatch(ABC):
-    """Looks at jobs.
+    """Looks at jobs."""
 
-    Attributes:
-        client: Of the scheduler.
-        began_s: When the demo did.
-        names: Jobs by number.
-    """
-
-    client: Client
-    began_s: float = field(default_factory=time.monotonic)
-    names: dict[int, str] = field(default_factory=dict)
+    client: Client  # of the scheduler
+    began_s: float = field(default_factory=time.monotonic)  # when the demo did
+    names: dict[int, str] = field(default_factory=dict)  # jobs by number
     _told: dict[int, int] = field(default_factory=dict)
     _last: dict[int, str] = field(default_factory=dict)
 

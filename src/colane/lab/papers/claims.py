@@ -21,11 +21,9 @@ from colane.model.words import count
 
 Floats = NDArray[np.float64]
 
-TOLERANCE = 0.1
-"""Part by which a number may be off where nothing else is said."""
+TOLERANCE = 0.1  # part by which a number may be off where nothing else is said
 
-SEARCHED = "searched to match"
-"""What a world says of inputs that were chosen so that the numbers of a paper come out."""
+SEARCHED = "searched to match"  # what a world says of inputs that were chosen so that the numbers of a paper come out
 
 
 class ClaimVerdict(StrEnum):
@@ -49,10 +47,8 @@ class Origin(StrEnum):
     """Where a stated value comes from."""
 
     PAPER = "paper"
-    DERIVED = "derived"
-    """Worked out from numbers of the paper, or from tables that its authors or others measured."""
-    CODE = "authors' code"
-    """What their simulator gives, repaired where it says so."""
+    DERIVED = "derived"  # worked out from numbers of the paper, or from tables that its authors or others measured
+    CODE = "authors' code"  # what their simulator gives, repaired where it says so
     OTHER = "another paper"
     OURS = "ours"
 
@@ -79,37 +75,21 @@ class Sense(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A number that a claim states.
+    """A number that a claim states."""
 
-    Attributes:
-        what: Of what.
-        stated: The value published.
-        ours: The value found here; None where a simulation cannot find it.
-        unit: Of both.
-        where: Section, table or figure.
-        source: Who states it.
-        printed: The piece of the paper's text it is in, where that is not the number alone.
-        ratio: Part of the stated value by which ours may be off.
-        slack: By how much besides, in its unit.
-        bound: How it is judged.
-        unjudged: Why it is not judged though there is a value of ours.
-        given: Why it is an input here: that it comes out again tells nothing.
-        digits: After the point, where it is shown.
-    """
-
-    what: str
-    stated: float
-    ours: float | None
-    unit: str = ""
-    where: str = ""
-    source: Origin = Origin.PAPER
-    printed: str = ""
-    ratio: float = TOLERANCE
-    slack: float = 0.0
-    bound: Sense = Sense.NEAR
-    unjudged: str = ""
-    given: str = ""
-    digits: int = 1
+    what: str  # of what
+    stated: float  # the value published
+    ours: float | None  # the value found here; None where a simulation cannot find it
+    unit: str = ""  # of both
+    where: str = ""  # section, table or figure
+    source: Origin = Origin.PAPER  # who states it
+    printed: str = ""  # the piece of the paper's text it is in, where that is not the number alone
+    ratio: float = TOLERANCE  # part of the stated value by which ours may be off
+    slack: float = 0.0  # by how much besides, in its unit
+    bound: Sense = Sense.NEAR  # how it is judged
+    unjudged: str = ""  # why it is not judged though there is a value of ours
+    given: str = ""  # why it is an input here: that it comes out again tells nothing
+    digits: int = 1  # after the point, where it is shown
 
     @property
     def judgement(self) -> Judgement:
@@ -158,25 +138,15 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Trait:
-    """An order or another property that a claim states, without a number.
+    """An order or another property that a claim states, without a number."""
 
-    Attributes:
-        what: It.
-        holds: Whether it does here; None where a simulation cannot tell.
-        found: What is found here, for people.
-        where: Section, table or figure.
-        source: Who states it.
-        unjudged: Why it is not judged though something is found.
-        given: Why it is an input here.
-    """
-
-    what: str
-    holds: bool | None
-    found: str = "-"
-    where: str = ""
-    source: Origin = Origin.PAPER
-    unjudged: str = ""
-    given: str = ""
+    what: str  # it
+    holds: bool | None  # whether it does here; None where a simulation cannot tell
+    found: str = "-"  # what is found here, for people
+    where: str = ""  # section, table or figure
+    source: Origin = Origin.PAPER  # who states it
+    unjudged: str = ""  # why it is not judged though something is found
+    given: str = ""  # why it is an input here
 
     @property
     def judgement(self) -> Judgement:
@@ -205,21 +175,13 @@ Stated = Figure | Trait
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """One claim of a paper against ours.
+    """One claim of a paper against ours."""
 
-    Attributes:
-        id: Letter of the paper, then its own.
-        claim: What is claimed.
-        stated: Every number and order of it.
-        world: What stood for the paper's machines, jobs and speeds.
-        note: Why it does not come out, where it does not, or how to read it.
-    """
-
-    id: str
-    claim: str
-    stated: tuple[Stated, ...]
-    world: str = ""
-    note: str = ""
+    id: str  # letter of the paper, then its own
+    claim: str  # what is claimed
+    stated: tuple[Stated, ...]  # every number and order of it
+    world: str = ""  # what stood for the paper's machines, jobs and speeds
+    note: str = ""  # why it does not come out, where it does not, or how to read it
 
     @property
     def verdict(self) -> ClaimVerdict:
@@ -286,15 +248,10 @@ def verdict_of(stated: Iterable[Stated]) -> ClaimVerdict:
 
 
 class Effort(NamedTuple):
-    """How an evaluation is run.
+    """How an evaluation is run."""
 
-    Attributes:
-        is_quick: With fewer seeds, jobs and machines: verdicts are those of a smaller experiment.
-        tell: Told what runs next.
-    """
-
-    is_quick: bool = False
-    tell: Callable[[str], object] = lambda _: None
+    is_quick: bool = False  # with fewer seeds, jobs and machines: verdicts are those of a smaller experiment
+    tell: Callable[[str], object] = lambda _: None  # told what runs next
 
 
 FULL: Final = Effort()
@@ -302,21 +259,13 @@ FULL: Final = Effort()
 
 @dataclass(frozen=True, slots=True)
 class Experiment:
-    """Runs behind claims, for the plots.
+    """Runs behind claims, for the plots."""
 
-    Attributes:
-        name: Of its directory.
-        title: Heading of its report.
-        loaded: What was simulated, by seed.
-        runs: By policy, then seed.
-        note: How to read it.
-    """
-
-    name: str
-    title: str
-    loaded: dict[int, Loaded]
-    runs: tuple[tuple[int, Run], ...]
-    note: str
+    name: str  # of its directory
+    title: str  # heading of its report
+    loaded: dict[int, Loaded]  # what was simulated, by seed
+    runs: tuple[tuple[int, Run], ...]  # by policy, then seed
+    note: str  # how to read it
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,34 +20,21 @@ from colane.lab.traces.tables.synergy import SynergyJob, SynergyMatrix, SynergyT
 STARTS = range(1, 13)
 SAMPLES = 9
 NOISES = (0.0, 0.05, 0.10)
-REPEATS = 20
-"""Runs from each start under noise."""
+REPEATS = 20  # runs from each start under noise
 
 
 class TuningRun(NamedTuple):
-    """One search.
+    """One search."""
 
-    Attributes:
-        model: What was trained.
-        gpus: GPUs it had.
-        tuner: The tuner used.
-        noise_ratio: Error of one sample.
-        start: Cores for each GPU it began with.
-        steps: Tries after that.
-        cores: What it settled on.
-        fewest: Fewest cores within epsilon of the best.
-        off_ratio: By how much the speed there is below the best.
-    """
-
-    model: str
-    gpus: int
-    tuner: TunerName
-    noise_ratio: float
-    start: int
-    steps: int
-    cores: int
-    fewest: int
-    off_ratio: float
+    model: str  # what was trained
+    gpus: int  # GPUs it had
+    tuner: TunerName  # the tuner used
+    noise_ratio: float  # error of one sample
+    start: int  # cores for each GPU it began with
+    steps: int  # tries after that
+    cores: int  # what it settled on
+    fewest: int  # fewest cores within epsilon of the best
+    off_ratio: float  # by how much the speed there is below the best
 
 
 def tuning_runs(table: SynergyTable, noises: Sequence[float] = NOISES, seed: int = 0) -> list[TuningRun]:
@@ -105,8 +92,7 @@ PUBLISHED_ITERATIONS: Mapping[str, int] = {
 }  # fmt: skip
 """Iterations trained meanwhile (table II)."""
 
-STEP_S = 90.0
-"""A profiling step (section VI-F)."""
+STEP_S = 90.0  # a profiling step (section VI-F)
 
 START_CORES: Mapping[str, int] = {
     "alexnet": 3, "vgg16": 3, "inception3": 3, "resnet50": 3, "bi-att-flow": 5, "transformer": 5, "wavenet": 5,
@@ -114,8 +100,7 @@ START_CORES: Mapping[str, int] = {
 }  # fmt: skip
 """The paper's first number of cores, by the model's category (section V-B)."""
 
-SLOWER_RATIO = 0.5
-"""Speed of a GTX 1080 Ti over a V100, about."""
+SLOWER_RATIO = 0.5  # speed of a GTX 1080 Ti over a V100, about
 
 PAPER_STARTS: Mapping[str, tuple[str, int]] = {
     "alexnet": ("alexnet", 3), "resnet50": ("res50", 3), "transformer": ("transformer", 5),

@@ -23,21 +23,17 @@ BEST_CORES: Mapping[str, int] = MappingProxyType({
 """On one GPU, by model."""
 
 CORES_PER_FURTHER_GPU = 1
-BEST_USE_RATIO = 0.681
-"""Use of a GPU by a job with enough cores: 62.1 % of all over 91.2 % in use."""
+BEST_USE_RATIO = 0.681  # use of a GPU by a job with enough cores: 62.1 % of all over 91.2 % in use
 
-STARVED_RATIO = 0.65
-"""Speed towards which fewer and fewer cores lead, over the best."""
+STARVED_RATIO = 0.65  # speed towards which fewer and fewer cores lead, over the best
 
 
-HEAVY = "memory_bandwidth"
-"""Label of the CPU jobs that are heavy on memory bandwidth."""
+HEAVY = "memory_bandwidth"  # label of the CPU jobs that are heavy on memory bandwidth
 
 CORE_BANDWIDTH_RATIO = 0.1
 """Part of a node's bandwidth that each core of such a job uses; chosen: eight are more than the threshold of 75 %."""
 
-SHORT_RATIO = 0.75
-"""Part from which on others feel it."""
+SHORT_RATIO = 0.75  # part from which on others feel it
 
 SLOWDOWNS: Mapping[str, float] = MappingProxyType({
     "bi-att-flow": 1.0, "transformer": 1.0, "alexnet": 0.3, "deepspeech": 0.3, "wavenet": 0.15,

@@ -18,15 +18,10 @@ from colane.scheduling.engine.sized_rates import efficiency
 
 
 class Foreseen(NamedTuple):
-    """Iterations until the same progress at twice the batch, over those measured.
+    """Iterations until the same progress at twice the batch, over those measured."""
 
-    Attributes:
-        by_noise: As foreseen by what the job tells of its gradient.
-        alike: If every sample taught as much as any other.
-    """
-
-    by_noise: float
-    alike: float
+    by_noise: float  # as foreseen by what the job tells of its gradient
+    alike: float  # if every sample taught as much as any other
 
 
 def evaluate(table: PolluxTable) -> tuple[Claim, ...]:

@@ -7,20 +7,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-FOLDER: Final = Path(__file__).parent / "measured"
-"""A file for each machine, named by date; the newest counts."""
+FOLDER: Final = Path(__file__).parent / "measured"  # a file for each machine, named by date; the newest counts
 
 
 class GpuResults(NamedTuple):
-    """Results of one machine.
+    """Results of one machine."""
 
-    Attributes:
-        where: GPU, driver and date.
-        parts: By script, then part, as `results.json` of `gpu/run` has them.
-    """
-
-    where: str
-    parts: dict[str, Any]
+    where: str  # GPU, driver and date
+    parts: dict[str, Any]  # by script, then part, as `results.json` of `gpu/run` has them
 
     def number(self, path: str) -> float | None:
         """A number by script, part and name; None where it was not measured."""

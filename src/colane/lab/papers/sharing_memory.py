@@ -24,8 +24,7 @@ from colane.scheduling.registry import preset
 MIB = 1 << 20
 GIB = 1 << 30
 P100_BYTES = 16 * GIB
-MPS_BYTES = 14 * GIB
-"""What the authors' driver divided by static partitioning."""
+MPS_BYTES = 14 * GIB  # what the authors' driver divided by static partitioning
 
 SERVED = (
     "vgg19eval_1", "vgg16eval_1", "vgg11eval_1", "resnet50eval_1", "resnet101eval_1", "resnet152eval_1",
@@ -35,11 +34,9 @@ SERVED = (
 """The 14 inference models; three of each are served."""
 
 COPIES = 3
-PCIE_BYTES_PER_S = 30e9
-"""The paper's figure for moving a model to the GPU."""
+PCIE_BYTES_PER_S = 30e9  # the paper's figure for moving a model to the GPU
 
-FORWARD_RATIO = 1 / 3
-"""A forward pass against forward, backward and update: the usual estimate."""
+FORWARD_RATIO = 1 / 3  # a forward pass against forward, backward and update: the usual estimate
 
 ROUNDING_MIB = 0.05
 TOLERANCE = 0.1

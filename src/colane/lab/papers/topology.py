@@ -51,17 +51,11 @@ ROUNDING = 1e-3
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """Jobs under each policy, in the authors' execution-time model.
+    """Jobs under each policy, in the authors' execution-time model."""
 
-    Attributes:
-        name: Of its files.
-        title: For people.
-        rows: Jobs by policy.
-    """
-
-    name: str
-    title: str
-    rows: Mapping[str, Sequence[TickedJob]]
+    name: str  # of its files
+    title: str  # for people
+    rows: Mapping[str, Sequence[TickedJob]]  # jobs by policy
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,15 +281,10 @@ SIX_NOTE = (
 
 
 class Difference(NamedTuple):
-    """Of our run and the reference's, in seconds, by job.
+    """Of our run and the reference's, in seconds, by job."""
 
-    Attributes:
-        start_s: |start - start|.
-        end_s: |end - end|.
-    """
-
-    start_s: tuple[float, ...]
-    end_s: tuple[float, ...]
+    start_s: tuple[float, ...]  # |start - start|
+    end_s: tuple[float, ...]  # |end - end|
 
     @property
     def alike(self) -> int:

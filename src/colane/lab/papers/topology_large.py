@@ -31,8 +31,7 @@ from colane.perf.utility import harm_beside, job_utility, system_utility
 from colane.scheduling.mechanisms.topology.drb import drb
 from colane.scheduling.mechanisms.topology.node_fit import Question, exact
 
-MASKS = 400
-"""Random sets of free GPUs for each preset."""
+MASKS = 400  # random sets of free GPUs for each preset
 
 GOLDEN = (1.0000, 0.2534, 0.1861, 0.1202, 0.3612)
 

@@ -22,26 +22,19 @@ from colane.model.words import count
 
 Floats = NDArray[np.float64]
 
-AT_BEST = 1.005
-"""A job that is no slower than this is at its best."""
+AT_BEST = 1.005  # a job that is no slower than this is at its best
 
 CUT_BELOW = 0.6
 """Where fewer of the jobs than this part are slower than at their best, the flat rest of the lines is cut off."""
 
-LOG_FROM = 20.0
-"""Slowdowns are drawn on a logarithmic axis from so large a one on."""
+LOG_FROM = 20.0  # slowdowns are drawn on a logarithmic axis from so large a one on
 
 
 class Slowdowns(NamedTuple):
-    """Of the jobs of one run; 1 is the best there is.
+    """Of the jobs of one run; 1 is the best there is."""
 
-    Attributes:
-        execution: Time from start to end / time alone on one socket.
-        total: Time from submission to end / time alone on one socket.
-    """
-
-    execution: Floats
-    total: Floats
+    execution: Floats  # time from start to end / time alone on one socket
+    total: Floats  # time from submission to end / time alone on one socket
 
 
 @style.styled
@@ -89,8 +82,7 @@ def _cut(axes: Axes, values: list[Floats]) -> str:
     return f"worst {end:,} of {count(f'{jobs:,}', 'job')}; the rest is at its best"
 
 
-TIMELINE_JOBS_MAX = 40
-"""More jobs than that make no readable timeline."""
+TIMELINE_JOBS_MAX = 40  # more jobs than that make no readable timeline
 
 COLUMNS = ("id", "family", "batch_size", "gpus", "submit_s", "start_s", "end_s", "ideal_s", "placement", "utility_min")
 

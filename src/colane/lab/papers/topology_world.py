@@ -79,22 +79,16 @@ class _Process:
 
 
 class TickedJob(NamedTuple):
-    """What became of a job; seconds.
-
-    Attributes:
-        submit_s: Its arrival, rounded up to a tick.
-        ideal_s: Its time alone on one socket.
-        utilities: Least utility it had while it ran, by how neighbours count.
-    """
+    """What became of a job; seconds."""
 
     job: JobId
     spec: JobSpec
-    submit_s: float
+    submit_s: float  # its arrival, rounded up to a tick
     start_s: float
     end_s: float
     gpus: tuple[GpuId, ...]
-    ideal_s: float
-    utilities: Mapping[Measure, float]
+    ideal_s: float  # its time alone on one socket
+    utilities: Mapping[Measure, float]  # least utility it had while it ran, by how neighbours count
 
     @property
     def exec_s(self) -> float:

@@ -19,11 +19,9 @@ from colane.model.words import count
 
 ROW_INCH = 0.42
 NO_DEVICE = "no device"
-ASIDE = 1 << 30
-"""Row of those that wait at a step boundary, below the lanes of the device they will go on with."""
+ASIDE = 1 << 30  # row of those that wait at a step boundary, below the lanes of the device they will go on with
 
-CHARACTER_INCH = 0.085
-"""Width of a character of a bar's text, on the safe side."""
+CHARACTER_INCH = 0.085  # width of a character of a bar's text, on the safe side
 
 
 @style.styled
@@ -101,17 +99,11 @@ def _texts(job: MixedJob, stretch: Stretch) -> Iterator[str]:
 
 
 class CoreSample(NamedTuple):
-    """One look at a job.
+    """One look at a job."""
 
-    Attributes:
-        at_s: When, since the beginning.
-        cores: Cores it may use; 0 while it does not run.
-        steps_per_s: Since the look before; None of a job that makes no steps, or has not begun.
-    """
-
-    at_s: float
-    cores: int
-    steps_per_s: float | None = None
+    at_s: float  # when, since the beginning
+    cores: int  # cores it may use; 0 while it does not run
+    steps_per_s: float | None = None  # since the look before; None of a job that makes no steps, or has not begun
 
 
 @style.styled
@@ -144,8 +136,7 @@ def speed_and_cores(jobs: Mapping[str, Sequence[CoreSample]]) -> Figure:
 
 
 SMOOTH_STEPS: Final = 20
-SHIFT: Final = 0.5
-"""Jobs that learn alike would hide each other's loss."""
+SHIFT: Final = 0.5  # jobs that learn alike would hide each other's loss
 
 
 class ThroughputCurve(NamedTuple):

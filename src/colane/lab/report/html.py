@@ -19,47 +19,31 @@ from colane.model.glossary import WORDS
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-SENTENCES_FIRST = 3
-"""So many sentences stand first, in large letters; the others follow."""
+SENTENCES_FIRST = 3  # so many sentences stand first, in large letters; the others follow
 
 JOB_ROWS_MAX = 2000
 """A table shows at most so many rows; a browser cannot usefully show more, and jobs.csv has them all."""
 
-OPEN_ROWS_MAX = 20
-"""A longer table that is no result is folded up."""
+OPEN_ROWS_MAX = 20  # a longer table that is no result is folded up
 
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """A figure of the page.
+    """A figure of the page."""
 
-    Attributes:
-        key: Its anchor.
-        svg: An `<svg>` element.
-        caption: What it shows.
-        wide: Takes the whole width of the page.
-    """
-
-    key: str
-    svg: str
-    caption: str
-    wide: bool = False
+    key: str  # its anchor
+    svg: str  # an `<svg>` element
+    caption: str  # what it shows
+    wide: bool = False  # takes the whole width of the page
 
 
 class Chart(NamedTuple):
-    """A figure of a report.
+    """A figure of a report."""
 
-    Attributes:
-        key: Name of its file, and its anchor on the page.
-        figure: What is drawn.
-        caption: What it shows.
-        wide: Takes the whole width of the page.
-    """
-
-    key: str
-    figure: Figure
-    caption: str
-    wide: bool = False
+    key: str  # name of its file, and its anchor on the page
+    figure: Figure  # what is drawn
+    caption: str  # what it shows
+    wide: bool = False  # takes the whole width of the page
 
 
 def write_charts(charts: Iterable[Chart], out_dir: Path) -> tuple[tuple[Path, ...], list[Picture]]:

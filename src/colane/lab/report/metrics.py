@@ -42,49 +42,27 @@ class Summary(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupMetrics:
-    """What one group achieved. None is not known, or not defined without a job that ran.
+    """What one group achieved. None is not known, or not defined without a job that ran."""
 
-    Attributes:
-        name: The group's.
-        policy: Policies of its records, joined by `+` when there were several.
-        jobs: Records in all.
-        finished: Those that succeeded.
-        states: Number of records by state.
-        never_started: Records of jobs that were never started.
-        devices: Number of devices.
-        makespan_s: Last end - first submission of the jobs that ran.
-        jct_s: End - submission.
-        queue_s: First start - submission.
-        run_span_s: End - first start.
-        gpu_active_ratio: Part of the devices' time, first submission to last end, with at least one job.
-        jobs_per_hour: Succeeded jobs / makespan.
-        steps_per_s: Steps of all jobs / makespan; None unless every job that ran says its steps.
-        failures: Records that ended failed, out of memory or timed out.
-        restarts: Starts after the first, of all jobs.
-        slowdown_exec: Run span / run span of the same work alone.
-        slowdown_total: JCT / run span of the same work alone, or as the record says.
-        slowdown_variance: Population variance of `slowdown_total`.
-    """
-
-    name: str
-    policy: str
-    jobs: int
-    finished: int
-    states: Mapping[JobState, int]
-    never_started: int
-    devices: int
-    makespan_s: float | None
-    jct_s: Summary | None
-    queue_s: Summary | None
-    run_span_s: Summary | None
-    gpu_active_ratio: float | None
-    jobs_per_hour: float | None
-    steps_per_s: float | None
-    failures: int
-    restarts: int
-    slowdown_exec: Summary | None
-    slowdown_total: Summary | None
-    slowdown_variance: float | None
+    name: str  # the group's
+    policy: str  # policies of its records, joined by `+` when there were several
+    jobs: int  # records in all
+    finished: int  # those that succeeded
+    states: Mapping[JobState, int]  # number of records by state
+    never_started: int  # records of jobs that were never started
+    devices: int  # number of devices
+    makespan_s: float | None  # last end - first submission of the jobs that ran
+    jct_s: Summary | None  # end - submission
+    queue_s: Summary | None  # first start - submission
+    run_span_s: Summary | None  # end - first start
+    gpu_active_ratio: float | None  # part of the devices' time, first submission to last end, with at least one job
+    jobs_per_hour: float | None  # succeeded jobs / makespan
+    steps_per_s: float | None  # steps of all jobs / makespan; None unless every job that ran says its steps
+    failures: int  # records that ended failed, out of memory or timed out
+    restarts: int  # starts after the first, of all jobs
+    slowdown_exec: Summary | None  # run span / run span of the same work alone
+    slowdown_total: Summary | None  # JCT / run span of the same work alone, or as the record says
+    slowdown_variance: float | None  # population variance of `slowdown_total`
 
 
 class Comparison(NamedTuple):

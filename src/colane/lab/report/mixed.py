@@ -12,11 +12,9 @@ from colane.lab.report.prose import duration, percent
 from colane.lab.report.tables import Table, TableColumn
 from colane.model.words import count
 
-FELT_S = 1.0
-"""Less than this is how long it takes to look, or to end a process."""
+FELT_S = 1.0  # less than this is how long it takes to look, or to end a process
 
-STEADY_STEPS = 10
-"""A speed over fewer steps says little."""
+STEADY_STEPS = 10  # a speed over fewer steps says little
 
 
 class MixedRole(StrEnum):
@@ -30,25 +28,15 @@ class MixedRole(StrEnum):
 
 
 class JobLook(NamedTuple):
-    """One look at a job.
+    """One look at a job."""
 
-    Attributes:
-        at_s: When, since the batch was submitted.
-        devices: It is on; empty of one that waits, or needs none.
-        lanes: Its lane on each of them.
-        cores: It may use.
-        is_parked: It waits at a step boundary, for another to have its device.
-        steps: Made so far.
-        step_s: When the last of them ended, by its own clock; None before the first.
-    """
-
-    at_s: float
-    devices: tuple[str, ...]
-    lanes: tuple[int, ...]
-    cores: int
-    is_parked: bool = False
-    steps: int = 0
-    step_s: float | None = None
+    at_s: float  # when, since the batch was submitted
+    devices: tuple[str, ...]  # it is on; empty of one that waits, or needs none
+    lanes: tuple[int, ...]  # its lane on each of them
+    cores: int  # it may use
+    is_parked: bool = False  # it waits at a step boundary, for another to have its device
+    steps: int = 0  # made so far
+    step_s: float | None = None  # when the last of them ended, by its own clock; None before the first
 
 
 class Stretch(NamedTuple):
@@ -64,27 +52,16 @@ class Stretch(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class MixedJob:
-    """A job of a run; times count from the submission of the batch.
+    """A job of a run; times count from the submission of the batch."""
 
-    Attributes:
-        name: Its own.
-        role: What it is there for.
-        submit_s: When it was submitted.
-        start_s: First start of its process; None where it never started.
-        end_s: When it ended.
-        looks: In order of time, while it ran.
-        cores_told: What was said last of the search for its cores; empty where nothing was.
-        held_back: How often it was held back for training beside it.
-    """
-
-    name: str
-    role: MixedRole
-    submit_s: float
-    start_s: float | None
-    end_s: float
-    looks: Sequence[JobLook] = ()
-    cores_told: str = ""
-    held_back: int = 0
+    name: str  # its own
+    role: MixedRole  # what it is there for
+    submit_s: float  # when it was submitted
+    start_s: float | None  # first start of its process; None where it never started
+    end_s: float  # when it ended
+    looks: Sequence[JobLook] = ()  # in order of time, while it ran
+    cores_told: str = ""  # what was said last of the search for its cores; empty where nothing was
+    held_back: int = 0  # how often it was held back for training beside it
 
     @property
     def whole_s(self) -> float:
@@ -119,22 +96,14 @@ class MixedJob:
 
 @dataclass(frozen=True, kw_only=True)
 class MixedRun:
-    """The batch under one policy.
+    """The batch under one policy."""
 
-    Attributes:
-        name: Of the run.
-        devices: Names of all devices.
-        cores: Of the machine.
-        jobs: By name.
-        others_ratio: Mean part of the devices that others used; None is unknown.
-        deltas: Speed-up of each set that was measured, by the names of its families.
-    """
-
-    name: str
-    devices: tuple[str, ...]
-    cores: int
-    jobs: Mapping[str, MixedJob]
-    others_ratio: float | None = None
+    name: str  # of the run
+    devices: tuple[str, ...]  # names of all devices
+    cores: int  # of the machine
+    jobs: Mapping[str, MixedJob]  # by name
+    others_ratio: float | None = None  # mean part of the devices that others used; None is unknown
+    # speed-up of each set that was measured, by the names of its families
     deltas: Mapping[str, float] = field(default_factory=dict)
 
     @property

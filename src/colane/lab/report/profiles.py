@@ -35,25 +35,18 @@ SIZE_NAMES = {2: "pairs", 3: "triples"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Findings:
-    """What is reported.
+    """What is reported."""
 
-    Attributes:
-        profiles: Of the jobs concerned.
-        measurements: Of the sets concerned.
-        sampled_step_s: Mean step by key, where a run has just taken it.
-        boundaries: Fitted speed-up by way of sharing.
-        kernels: Percentages of each kernel launch, by quantity (`occupancy`, `bandwidth`) and name of the job.
-        scaling: f(n) by kind of job, of those that were measured on several numbers of GPUs.
-        notes: What a reader must know.
-    """
-
-    profiles: Sequence[Profile] = ()
-    measurements: Sequence[SetMeasurement] = ()
+    profiles: Sequence[Profile] = ()  # of the jobs concerned
+    measurements: Sequence[SetMeasurement] = ()  # of the sets concerned
+    # mean step by key, where a run has just taken it
     sampled_step_s: Mapping[ProfileKey, float] = field(default_factory=dict)
-    boundaries: Mapping[str, Boundary] = field(default_factory=dict)
+    boundaries: Mapping[str, Boundary] = field(default_factory=dict)  # fitted speed-up by way of sharing
+    # percentages of each kernel launch, by quantity (`occupancy`, `bandwidth`) and name of the job
     kernels: Mapping[str, Mapping[str, Sequence[float]]] = field(default_factory=dict)
+    # f(n) by kind of job, of those that were measured on several numbers of GPUs
     scaling: Mapping[str, ThroughputCurve] = field(default_factory=dict)
-    notes: Sequence[str] = ()
+    notes: Sequence[str] = ()  # what a reader must know
 
 
 def profiles_table(profiles: Iterable[Profile], sampled_step_s: Mapping[ProfileKey, float]) -> Table:

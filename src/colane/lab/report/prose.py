@@ -25,23 +25,17 @@ SPOKEN_NAMES = {
 }
 """How policies are called in a sentence; any other group goes by its own name."""
 
-DIFFERENCES_NAMED_MAX = 3
-"""A warning names at most this many differences between two batches."""
+DIFFERENCES_NAMED_MAX = 3  # a warning names at most this many differences between two batches
 
-FAILED_NAMED_MAX = 5
-"""Failed jobs of a group that are named one by one; the jobs table has them all."""
+FAILED_NAMED_MAX = 5  # failed jobs of a group that are named one by one; the jobs table has them all
 
-TENFOLD_PERCENT = 900.0
-"""Hundreds of percent tell a reader less than a factor."""
+TENFOLD_PERCENT = 900.0  # hundreds of percent tell a reader less than a factor
 
-SHARED_FROM_JOBS = 1.1
-"""Jobs at once on a device, in the mean, from which a batch is said to have shared."""
+SHARED_FROM_JOBS = 1.1  # jobs at once on a device, in the mean, from which a batch is said to have shared
 
-OTHERS_WORTH_SAYING = 0.05
-"""Other work on a smaller part of the devices does not change what is compared."""
+OTHERS_WORTH_SAYING = 0.05  # other work on a smaller part of the devices does not change what is compared
 
-NEGLIGIBLE_PERCENT = 0.5
-"""A change that rounds to 0 % is called no change."""
+NEGLIGIBLE_PERCENT = 0.5  # a change that rounds to 0 % is called no change
 
 
 def spoken(name: str) -> str:

@@ -19,8 +19,7 @@ UNLABELLED = "(no label)"
 """Group of the records that lack the label they are grouped by, so that none is dropped silently."""
 
 
-Interval = tuple[float, float]
-"""Start and end in seconds."""
+Interval = tuple[float, float]  # start and end in seconds
 
 
 def without(whole_s: Interval, pauses_s: Sequence[Interval]) -> tuple[Interval, ...]:
@@ -37,17 +36,11 @@ def without(whole_s: Interval, pauses_s: Sequence[Interval]) -> tuple[Interval, 
 
 
 class JobTime(NamedTuple):
-    """Where a job's time has gone.
+    """Where a job's time has gone."""
 
-    Attributes:
-        label: The job, as a figure names it.
-        spent: From its submission to its end.
-        lost_s: Of the running, what had to be made again.
-    """
-
-    label: str
-    spent: TimeSpent
-    lost_s: float = 0.0
+    label: str  # the job, as a figure names it
+    spent: TimeSpent  # from its submission to its end
+    lost_s: float = 0.0  # of the running, what had to be made again
 
     @property
     def parts_s(self) -> dict[str, float]:
@@ -78,61 +71,33 @@ class Device(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRecord:
-    """One job that has ended.
+    """One job that has ended."""
 
-    Attributes:
-        id: Unique within its group.
-        name: As submitted.
-        family: Jobs of one family and batch size are taken to behave alike.
-        state: How it ended.
-        submit_s: When it was submitted.
-        end_s: When it ended for good.
-        batch_size: Per GPU; None is unknown.
-        user: Owner.
-        policy: Policy that ran when it ended.
-        labels: As submitted.
-        first_start_s: Process start of the first attempt; None when it never started.
-        start_s: Process start of the last attempt; None is the same as `first_start_s`.
-        gpus: GPUs of the last attempt, as `node/index`, in rank order.
-        attempt: Number of starts.
-        steps: Steps done; None is unknown.
-        steps_total: Steps it was to do; None is unknown.
-        step_durations_s: Durations of its steps, oldest first; empty where they were not measured.
-        step_mean_s: Mean step time it reported itself, used where there are no durations.
-        slowdown_total: (end - submission) / run time alone, where the writer of the record knows it.
-        others_ratio: Mean part of its devices that others used while it ran, 0..1; None is unknown.
-        time: Where its time has gone; None of records of before it was told.
-        pauses_s: Start and end of each time it was parked or suspended, oldest first.
-        occupancy_ratio: Mean part of its devices' time it kept them busy, 0..1; None is unknown.
-        peak_bytes: Most memory it held on a device; None is unknown.
-        reason: Why it ended, one sentence.
-    """
-
-    id: int
-    name: str
-    family: str
-    state: JobState
-    submit_s: float
-    end_s: float
-    batch_size: int | None = None
-    user: str = ""
-    policy: str = ""
-    labels: Mapping[str, str] = field(default_factory=dict)
-    first_start_s: float | None = None
-    start_s: float | None = None
-    gpus: tuple[str, ...] = ()
-    attempt: int = 0
-    steps: int | None = None
-    steps_total: int | None = None
-    step_durations_s: tuple[float, ...] = ()
-    step_mean_s: float | None = None
-    slowdown_total: float | None = None
-    others_ratio: float | None = None
-    time: JobTime | None = None
-    pauses_s: tuple[Interval, ...] = ()
-    occupancy_ratio: float | None = None
-    peak_bytes: int | None = None
-    reason: str = ""
+    id: int  # unique within its group
+    name: str  # as submitted
+    family: str  # jobs of one family and batch size are taken to behave alike
+    state: JobState  # how it ended
+    submit_s: float  # when it was submitted
+    end_s: float  # when it ended for good
+    batch_size: int | None = None  # per GPU; None is unknown
+    user: str = ""  # owner
+    policy: str = ""  # policy that ran when it ended
+    labels: Mapping[str, str] = field(default_factory=dict)  # as submitted
+    first_start_s: float | None = None  # process start of the first attempt; None when it never started
+    start_s: float | None = None  # process start of the last attempt; None is the same as `first_start_s`
+    gpus: tuple[str, ...] = ()  # GPUs of the last attempt, as `node/index`, in rank order
+    attempt: int = 0  # number of starts
+    steps: int | None = None  # steps done; None is unknown
+    steps_total: int | None = None  # steps it was to do; None is unknown
+    step_durations_s: tuple[float, ...] = ()  # durations of its steps, oldest first; empty where they were not measured
+    step_mean_s: float | None = None  # mean step time it reported itself, used where there are no durations
+    slowdown_total: float | None = None  # (end - submission) / run time alone, where the writer of the record knows it
+    others_ratio: float | None = None  # mean part of its devices that others used while it ran, 0..1; None is unknown
+    time: JobTime | None = None  # where its time has gone; None of records of before it was told
+    pauses_s: tuple[Interval, ...] = ()  # start and end of each time it was parked or suspended, oldest first
+    occupancy_ratio: float | None = None  # mean part of its devices' time it kept them busy, 0..1; None is unknown
+    peak_bytes: int | None = None  # most memory it held on a device; None is unknown
+    reason: str = ""  # why it ended, one sentence
 
     @property
     def succeeded(self) -> bool:
@@ -179,16 +144,11 @@ class RunRecord:
 
 @dataclass(frozen=True, slots=True)
 class RunGroup:
-    """Jobs that are reported together: one run of a batch under one policy.
+    """Jobs that are reported together: one run of a batch under one policy."""
 
-    Attributes:
-        name: Shown in tables and legends.
-        records: Its jobs.
-        devices: All devices jobs could have used, idle ones too; empty takes those that were used.
-    """
-
-    name: str
-    records: tuple[RunRecord, ...]
+    name: str  # shown in tables and legends
+    records: tuple[RunRecord, ...]  # its jobs
+    # all devices jobs could have used, idle ones too; empty takes those that were used
     devices: tuple[Device, ...] = ()
 
     @property

@@ -14,26 +14,18 @@ from colane.lab.report.prose import NEGLIGIBLE_PERCENT, TENFOLD_PERCENT, duratio
 from colane.lab.report.simulated import Interval, SimulatedMetrics, SimulatedRun, Study, confidence
 from colane.model.words import count
 
-SEEDS_MIN = 3
-"""With fewer no interval is given: of two seeds it is 12.7 standard errors wide, and says nothing."""
+SEEDS_MIN = 3  # with fewer no interval is given: of two seeds it is 12.7 standard errors wide, and says nothing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Paired:
-    """One metric of a policy against that of the baseline, over the seeds for which both have it.
+    """One metric of a policy against that of the baseline, over the seeds for which both have it."""
 
-    Attributes:
-        seeds: How many.
-        base_mean: The baseline's mean over these seeds.
-        other_mean: The policy's.
-        difference_mean: Mean of (policy - baseline) over seeds.
-        half_width: Half of the 95 % interval of it (Student's t over seeds); None with fewer than `SEEDS_MIN`.
-    """
-
-    seeds: int
-    base_mean: float
-    other_mean: float
-    difference_mean: float
+    seeds: int  # how many
+    base_mean: float  # the baseline's mean over these seeds
+    other_mean: float  # the policy's
+    difference_mean: float  # mean of (policy - baseline) over seeds
+    # half of the 95 % interval of it (Student's t over seeds); None with fewer than `SEEDS_MIN`
     half_width: float | None
 
     @property

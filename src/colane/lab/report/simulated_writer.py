@@ -25,8 +25,7 @@ from colane.lab.report.tables import Table, times_table
 from colane.lab.traces.workload import TraceJob
 from colane.model.words import count
 
-REFUSED_NAMED_MAX = 20
-"""The summary names at most this many refused jobs; `refused.csv` has them all."""
+REFUSED_NAMED_MAX = 20  # the summary names at most this many refused jobs; `refused.csv` has them all
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

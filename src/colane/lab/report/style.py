@@ -51,16 +51,14 @@ FAMILY_COLOURS = (
 OTHER_COLOUR = "#BBBBBB"
 
 LEGEND_CHARACTERS_PER_INCH = 11
-LEGEND_HANDLE_CHARACTERS = 7
-"""Width of a legend's line or patch and the gaps around it, in characters."""
+LEGEND_HANDLE_CHARACTERS = 7  # width of a legend's line or patch and the gaps around it, in characters
 
 PNG_DPI = 144
 FIGURE_WIDTH_INCH = 6.2
 WIDE_INCH = 11.4
 """Two figures side by side, or one over the whole page, keep the size of their text on a window of 1280 pixels."""
 
-LABEL_CHARACTERS_MAX = 36
-"""A name in a legend or on an axis is cut to this, so that it leaves room for the data."""
+LABEL_CHARACTERS_MAX = 36  # a name in a legend or on an axis is cut to this, so that it leaves room for the data
 
 RC: dict[RcKeyType, object] = {
     "font.size": 10.0,
@@ -87,8 +85,7 @@ RC: dict[RcKeyType, object] = {
 
 Parameters = ParamSpec("Parameters")
 
-TEXT_RATIO_MIN = 0.7
-"""Text and lines of a narrow figure shrink to this at most: 7 points."""
+TEXT_RATIO_MIN = 0.7  # text and lines of a narrow figure shrink to this at most: 7 points
 
 _WIDTH_INCH = ContextVar("width_inch", default=FIGURE_WIDTH_INCH)
 

@@ -19,8 +19,7 @@ from colane.lab.report.metrics import (
 from colane.lab.report.prose import duration, percent
 from colane.lab.report.records import TIME_PARTS, JobTime, RunGroup, RunRecord, mean_parts_s
 
-Cell = str | int | float | None
-"""A value as JSON carries it; None is unknown."""
+Cell = str | int | float | None  # a value as JSON carries it; None is unknown
 
 
 class TableColumn(NamedTuple):
@@ -34,21 +33,13 @@ class TableColumn(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows of cells under columns.
+    """Rows of cells under columns."""
 
-    Attributes:
-        key: Its name in JSON and its anchor in HTML.
-        title: Its heading.
-        columns: In order.
-        rows: Each with one cell per column.
-        note: What a reader must know to read it.
-    """
-
-    key: str
-    title: str
-    columns: tuple[TableColumn, ...]
-    rows: tuple[tuple[Cell, ...], ...]
-    note: str = ""
+    key: str  # its name in JSON and its anchor in HTML
+    title: str  # its heading
+    columns: tuple[TableColumn, ...]  # in order
+    rows: tuple[tuple[Cell, ...], ...]  # each with one cell per column
+    note: str = ""  # what a reader must know to read it
 
     def texts(self) -> list[list[str]]:
         """Rows as shown to people; an unknown value is a dash."""

@@ -16,8 +16,7 @@ from colane.model.words import count
 
 CAPTION: Final = "Where the time of each job has gone, from its submission to its end; lost running was made again."
 
-BARS_MAX: Final = 40
-"""With more jobs there is a bar for each group, the mean of its jobs; more cannot be read."""
+BARS_MAX: Final = 40  # with more jobs there is a bar for each group, the mean of its jobs; more cannot be read
 
 COLOURS: Final[Mapping[str, str]] = {
     "queueing": "#CFD4DA",

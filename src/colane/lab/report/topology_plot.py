@@ -25,34 +25,27 @@ STATE_COLOURS = {FREE: "#44BB99", USED: "#EE8866", UNHEALTHY: style.OTHER_COLOUR
 NVLINK_COLOUR = style.GROUP_COLOURS[0]
 SOCKET_COLOUR, SWITCH_COLOUR = "#eef1f5", "#d5dbe3"
 
-LABELLED_LINKS_MAX = 28
-"""With more NVLinks than these only the legend tells their number."""
+LABELLED_LINKS_MAX = 28  # with more NVLinks than these only the legend tells their number
 
 GPU_RADIUS, SPACING, SOCKET_GAP = 0.4, 1.25, 0.9
-GPU_Y, SWITCH_Y, CPU_Y, BOX_TOP = 1.9, 3.05, 3.75, 4.15
-"""Heights in the upper row; the lower one is its mirror image."""
+GPU_Y, SWITCH_Y, CPU_Y, BOX_TOP = 1.9, 3.05, 3.75, 4.15  # heights in the upper row; the lower one is its mirror image
 BOX_FOOT = 0.5
 ABOVE = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Marks:
-    """What is written on the GPUs.
+    """What is written on the GPUs."""
 
-    Attributes:
-        states: `free`, `used` or `unhealthy` by GPU; GPUs that are left out are free.
-        jobs: Jobs on each GPU, as text.
-    """
-
+    # `free`, `used` or `unhealthy` by GPU; GPUs that are left out are free
     states: Mapping[int, str] = field(default_factory=dict)
-    jobs: Mapping[int, str] = field(default_factory=dict)
+    jobs: Mapping[int, str] = field(default_factory=dict)  # jobs on each GPU, as text
 
 
 @dataclass(frozen=True, slots=True)
 class _GpuBox:
     x: float
-    row: int
-    """1 above the middle, -1 below it."""
+    row: int  # 1 above the middle, -1 below it
 
     @property
     def y(self) -> float:

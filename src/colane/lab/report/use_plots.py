@@ -17,11 +17,9 @@ Floats = NDArray[np.float64]
 
 GB = 10**9
 
-DEVICES_MAX = 32
-"""Rows of a figure of single devices; more cannot be read."""
+DEVICES_MAX = 32  # rows of a figure of single devices; more cannot be read
 
-BINS = 240
-"""Stretches of time that a row of a single device is cut into."""
+BINS = 240  # stretches of time that a row of a single device is cut into
 
 PERCENT = 100.0
 

@@ -17,35 +17,20 @@ Value = float | int | None
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """Jobs of one run as plain columns, with what is needed to measure them; times that did not come are NaN.
+    """Jobs of one run as plain columns, with what is needed to measure them; times that did not come are NaN."""
 
-    Attributes:
-        place: Of each job in its workload, by submission, from 0.
-        done: Which of them succeeded.
-        submit_s: Submission.
-        first_start_s: Start of the first attempt.
-        end_s: End.
-        attempts: Starts.
-        gpu_s: GPU-seconds it was given.
-        alone_s: Run time alone where it last ran.
-        gpus: How many it asked for.
-        slo_missed: 1 where it missed its objective, 0 where it met it, -1 without one.
-        curves: The cluster over time.
-        cluster_gpus: GPUs of the cluster.
-    """
-
-    place: NDArray[np.int64]
-    done: NDArray[np.bool_]
-    submit_s: Floats
-    first_start_s: Floats
-    end_s: Floats
-    attempts: NDArray[np.int64]
-    gpu_s: Floats
-    alone_s: Floats
-    gpus: NDArray[np.int64]
-    slo_missed: NDArray[np.int64]
-    curves: ClusterCurves
-    cluster_gpus: int
+    place: NDArray[np.int64]  # of each job in its workload, by submission, from 0
+    done: NDArray[np.bool_]  # which of them succeeded
+    submit_s: Floats  # submission
+    first_start_s: Floats  # start of the first attempt
+    end_s: Floats  # end
+    attempts: NDArray[np.int64]  # starts
+    gpu_s: Floats  # GPU-seconds it was given
+    alone_s: Floats  # run time alone where it last ran
+    gpus: NDArray[np.int64]  # how many it asked for
+    slo_missed: NDArray[np.int64]  # 1 where it missed its objective, 0 where it met it, -1 without one
+    curves: ClusterCurves  # the cluster over time
+    cluster_gpus: int  # GPUs of the cluster
 
 
 METRICS: Final[Mapping[str, str]] = {

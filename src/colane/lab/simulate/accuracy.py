@@ -18,19 +18,12 @@ from colane.perf.utility import speedup
 
 
 class BeliefErrors(NamedTuple):
-    """Relative errors |predicted - true| / true, one for each start where something was predicted.
+    """Relative errors |predicted - true| / true, one for each start where something was predicted."""
 
-    Attributes:
-        alone: Of the job's own speed alone.
-        shared: Of the speed-up (paper A, eq. 4.1) of the jobs it starts beside.
-        alone_unknown: Starts alone with no prediction.
-        shared_unknown: Starts beside others with no prediction.
-    """
-
-    alone: array[float]
-    shared: array[float]
-    alone_unknown: int
-    shared_unknown: int
+    alone: array[float]  # of the job's own speed alone
+    shared: array[float]  # of the speed-up (paper A, eq. 4.1) of the jobs it starts beside
+    alone_unknown: int  # starts alone with no prediction
+    shared_unknown: int  # starts beside others with no prediction
 
 
 @dataclass(slots=True)

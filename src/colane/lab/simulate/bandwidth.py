@@ -13,8 +13,7 @@ from colane.lab.simulate.world import BandwidthTruth, Running
 from colane.model.job import JobId
 from colane.model.progress import BY_WORLD, BandwidthSample
 
-Due = Callable[[str, int], None]
-"""What is called with a node when an interval of it is over."""
+Due = Callable[[str, int], None]  # what is called with a node when an interval of it is over
 
 
 class NodeBandwidth:

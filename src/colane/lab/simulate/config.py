@@ -12,18 +12,13 @@ from colane.lab.traces.node_events import NodeEvent
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriverConfig(Costs):
-    """What living takes besides steps, on nodes that have no costs of their own, and what else a driver is told.
+    """What living takes besides steps, on nodes that have no costs of their own, and what else a driver is told."""
 
-    Attributes:
-        of_nodes: Costs of nodes that differ, by name.
-        bandwidth: Which jobs use up memory bandwidth of nodes, and which that slows; None: none.
-        node_events: What happens to nodes, by time.
-        tick_s: The policy is asked at least this often while jobs live; None asks it only when something happened.
-    """
-
-    of_nodes: Mapping[str, Costs] = field(default_factory=dict, hash=False)
-    node_events: tuple[NodeEvent, ...] = ()
+    of_nodes: Mapping[str, Costs] = field(default_factory=dict, hash=False)  # costs of nodes that differ, by name
+    node_events: tuple[NodeEvent, ...] = ()  # what happens to nodes, by time
+    # the policy is asked at least this often while jobs live; None asks it only when something happened
     tick_s: float | None = None
+    # which jobs use up memory bandwidth of nodes, and which that slows; None: none
     bandwidth: BandwidthTruth | None = None
 
     def on(self, node: str) -> Costs:

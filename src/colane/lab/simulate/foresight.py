@@ -14,8 +14,7 @@ from colane.lab.simulate.world import Running
 from colane.model.job import JobId
 from colane.scheduling.foresight import Foresight
 
-QUOTES_MAX: Final = 3000
-"""Of a long trace as many submissions as make about so many quotes, drawn at random."""
+QUOTES_MAX: Final = 3000  # of a long trace as many submissions as make about so many quotes, drawn at random
 
 
 class Foresees:

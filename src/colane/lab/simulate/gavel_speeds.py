@@ -69,8 +69,7 @@ def _with_length(job: TraceJob, application: Application | None) -> TraceJob:
     return replace(job, spec=replace(job.spec, steps_total=application.steps(batch)))
 
 
-V100_BYTES = 16_000_000_000
-"""Memory of the V100 that Gavel measured on."""
+V100_BYTES = 16_000_000_000  # memory of the V100 that Gavel measured on
 
 CAPACITY_BYTES: Mapping[str, int] = {"v100": V100_BYTES, "p100": 16_000_000_000, "k80": 12_000_000_000}
 """Of the types that Gavel measured on, best first; of others a table does not say what fits."""

@@ -17,8 +17,7 @@ from colane.model.quantities import parse_count, parse_duration_s, parse_number
 
 Parse = Callable[[str], Any]
 
-JOBS_MAX: Final = 10_000_000
-"""Of one made-up workload; a simulated job takes some kilobytes."""
+JOBS_MAX: Final = 10_000_000  # of one made-up workload; a simulated job takes some kilobytes
 
 
 def _some_s(text: str) -> float:

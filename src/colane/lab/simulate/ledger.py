@@ -15,8 +15,7 @@ UNKNOWN = float("nan")
 STATES = tuple(JobState)
 STATE_CODES = {state: code for code, state in enumerate(STATES)}
 
-INTERVALS_MAX = 4000
-"""So many stays on GPUs are kept for a Gantt chart; a run with more is too large to draw."""
+INTERVALS_MAX = 4000  # so many stays on GPUs are kept for a Gantt chart; a run with more is too large to draw
 
 ACCOUNTS_MAX = 4000
 """Of so many jobs it is kept where their time has gone; those of a longer trace come to one mean all the same."""
@@ -91,31 +90,20 @@ class ClusterTimeline:
 
 @dataclass(slots=True)
 class Rows:
-    """Jobs by column, in order of their end; times that did not come are NaN.
+    """Jobs by column, in order of their end; times that did not come are NaN."""
 
-    Attributes:
-        id: Job.
-        state: Code of `STATES`: how it ended, or where it stood when the run stopped.
-        submit_s: When it was submitted.
-        first_start_s: Start of its first attempt.
-        start_s: Start of its last attempt.
-        end_s: When it ended for good.
-        attempts: Starts.
-        gpu_s: GPU-seconds it was given; of a GPU that carries k jobs each is given 1/k.
-        alone_s: Run time alone where it last ran.
-        gpus: Where it last ran.
-    """
-
-    id: array[int] = field(default_factory=lambda: array("q"))
+    id: array[int] = field(default_factory=lambda: array("q"))  # job
+    # code of `STATES`: how it ended, or where it stood when the run stopped
     state: array[int] = field(default_factory=lambda: array("b"))
-    submit_s: array[float] = field(default_factory=lambda: array("d"))
-    first_start_s: array[float] = field(default_factory=lambda: array("d"))
-    start_s: array[float] = field(default_factory=lambda: array("d"))
-    end_s: array[float] = field(default_factory=lambda: array("d"))
-    attempts: array[int] = field(default_factory=lambda: array("l"))
+    submit_s: array[float] = field(default_factory=lambda: array("d"))  # when it was submitted
+    first_start_s: array[float] = field(default_factory=lambda: array("d"))  # start of its first attempt
+    start_s: array[float] = field(default_factory=lambda: array("d"))  # start of its last attempt
+    end_s: array[float] = field(default_factory=lambda: array("d"))  # when it ended for good
+    attempts: array[int] = field(default_factory=lambda: array("l"))  # starts
+    # GPU-seconds it was given; of a GPU that carries k jobs each is given 1/k
     gpu_s: array[float] = field(default_factory=lambda: array("d"))
-    alone_s: array[float] = field(default_factory=lambda: array("d"))
-    gpus: list[tuple[GpuId, ...]] = field(default_factory=list)
+    alone_s: array[float] = field(default_factory=lambda: array("d"))  # run time alone where it last ran
+    gpus: list[tuple[GpuId, ...]] = field(default_factory=list)  # where it last ran
 
     def __len__(self) -> int:
         return len(self.id)
@@ -154,42 +142,28 @@ class Refusal(NamedTuple):
 
 @dataclass(slots=True)
 class Ledger:
-    """Everything a run leaves behind.
+    """Everything a run leaves behind."""
 
-    Attributes:
-        rows: Jobs.
-        curve: The cluster over time.
-        stays: Times on GPUs in the order of their ends, up to `stays_max`.
-        stays_max: So many of them are kept.
-        stays_dropped: Those beyond.
-        events: Events the core was told.
-        moments: Times at which something happened.
-        decisions: Actions the policy took.
-        plan_s: Wall time of every call of the policy.
-        flaws: What was wrong with plans that were refused, one line each.
-        interrupted: Whether the run was stopped before its end.
-        time_spent: Where the time of each job went, of the first `ACCOUNTS_MAX` that ended.
-        lost_s: Steps each job made that its next attempt made anew, at its speed alone; only jobs with such.
-        paused_s: Time each job waited for its turn in a lane; only jobs that did.
-        idle_s: Time jobs held GPUs and made no step: launching, saving their state, moving their memory.
-    """
-
-    rows: Rows = field(default_factory=Rows)
-    curve: ClusterTimeline = field(default_factory=ClusterTimeline)
+    rows: Rows = field(default_factory=Rows)  # jobs
+    curve: ClusterTimeline = field(default_factory=ClusterTimeline)  # the cluster over time
+    # times on GPUs in the order of their ends, up to `stays_max`
     stays: list[AttemptSpan] = field(default_factory=list)
-    stays_max: int = INTERVALS_MAX
-    stays_dropped: int = 0
-    events: int = 0
-    moments: int = 0
-    decisions: int = 0
-    plan_s: array[float] = field(default_factory=lambda: array("d"))
-    flaws: list[str] = field(default_factory=list)
-    interrupted: bool = False
+    stays_max: int = INTERVALS_MAX  # so many of them are kept
+    stays_dropped: int = 0  # those beyond
+    events: int = 0  # events the core was told
+    moments: int = 0  # times at which something happened
+    decisions: int = 0  # actions the policy took
+    plan_s: array[float] = field(default_factory=lambda: array("d"))  # wall time of every call of the policy
+    flaws: list[str] = field(default_factory=list)  # what was wrong with plans that were refused, one line each
+    interrupted: bool = False  # whether the run was stopped before its end
+    # where the time of each job went, of the first `ACCOUNTS_MAX` that ended
     time_spent: dict[int, TimeSpent] = field(default_factory=dict)
+    # steps each job made that its next attempt made anew, at its speed alone; only jobs with such
     lost_s: dict[int, float] = field(default_factory=dict)
+    # time each job waited for its turn in a lane; only jobs that did
     paused_s: dict[int, float] = field(default_factory=dict)
     _launching_s: dict[int, float] = field(default_factory=dict)
-    idle_s: float = 0.0
+    idle_s: float = 0.0  # time jobs held GPUs and made no step: launching, saving their state, moving their memory
 
     @property
     def redone_s(self) -> float:

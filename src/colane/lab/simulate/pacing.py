@@ -12,17 +12,11 @@ from colane.model.job import JobId
 
 
 class DueHandlers(NamedTuple):
-    """What is called with a process and its agenda entry's serial number when its time has come.
+    """What is called with a process and its agenda entry's serial number when its time has come."""
 
-    Attributes:
-        complete: All its steps are made.
-        loaded: It has launched.
-        does_not_fit: It is to step beside others and cannot.
-    """
-
-    complete: Callable[[Process, int], None]
-    loaded: Callable[[Process, int], None]
-    does_not_fit: Callable[[Process, int], None]
+    complete: Callable[[Process, int], None]  # all its steps are made
+    loaded: Callable[[Process, int], None]  # it has launched
+    does_not_fit: Callable[[Process, int], None]  # it is to step beside others and cannot
 
 
 class ProcessSpeeds:

@@ -41,17 +41,12 @@ from colane.scheduling.orders.length import LeastRemaining, Shortest
 
 
 class GuardCounts(NamedTuple):
-    """How often guards decided.
+    """How often guards decided."""
 
-    Attributes:
-        ageing: Jobs served as they had waited too long, out of turn or on GPUs kept for them, each time one was.
-        hysteresis: Waiting jobs that would have taken a running one's place if no gain over it were asked for.
-        protection: Waiting jobs that would have taken the place of a running one that was spared as it had hardly
-            begun: it had not run for the order's quantum, or was protected after its launch.
-    """
-
-    ageing: int = 0
-    hysteresis: int = 0
+    ageing: int = 0  # jobs served as they had waited too long, out of turn or on GPUs kept for them, each time one was
+    hysteresis: int = 0  # waiting jobs that would have taken a running one's place if no gain over it were asked for
+    # waiting jobs that would have taken the place of a running one that was spared as it had hardly begun: it had not
+    # run for the order's quantum, or was protected after its launch
     protection: int = 0
 
 
@@ -123,79 +118,48 @@ def _stoppable(context: SchedulingContext) -> Iterator[Job]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inputs:
-    """What a run is a pure function of.
+    """What a run is a pure function of."""
 
-    Attributes:
-        cluster: Machines.
-        workload: Jobs.
-        world: The truth.
-        policy: What decides.
-        beliefs: What it starts from; they learn, so every run needs its own.
-        driver: Costs besides steps.
-        contention: When jobs without GPUs are held back for training jobs beside them; None never does.
-        tuning: How cores of training jobs are tuned; None leaves them what they ask for.
-        limits: What users and groups may have running.
-        guard_margin_ratio: Jobs that co-runners slow by more than this over the prediction are separated, as life does;
-            None leaves them, as policies were published.
-        guard_after_s: For how long they must be.
-        foresees: Whether starts and ends are foreseen, and judged by what came of them.
-    """
-
-    cluster: Cluster
-    workload: Workload
-    world: World
-    policy: Policy
-    beliefs: Beliefs = field(default_factory=Beliefs)
-    driver: DriverConfig = field(default_factory=DriverConfig)
-    tuning: TuningConfig | None = None
+    cluster: Cluster  # machines
+    workload: Workload  # jobs
+    world: World  # the truth
+    policy: Policy  # what decides
+    beliefs: Beliefs = field(default_factory=Beliefs)  # what it starts from; they learn, so every run needs its own
+    driver: DriverConfig = field(default_factory=DriverConfig)  # costs besides steps
+    tuning: TuningConfig | None = None  # how cores of training jobs are tuned; None leaves them what they ask for
+    # when jobs without GPUs are held back for training jobs beside them; None never does
     contention: ContentionConfig | None = None
-    limits: Quotas = field(default_factory=Quotas)
+    limits: Quotas = field(default_factory=Quotas)  # what users and groups may have running
+    # jobs that co-runners slow by more than this over the prediction are separated, as life does; None leaves them, as
+    # policies were published
     guard_margin_ratio: float | None = None
-    guard_after_s: float = CoreConfig().guard_after_s
-    foresees: bool = False
+    guard_after_s: float = CoreConfig().guard_after_s  # for how long they must be
+    foresees: bool = False  # whether starts and ends are foreseen, and judged by what came of them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """What came of it.
+    """What came of it."""
 
-    Attributes:
-        policy: Its name.
-        ledger: Jobs by column, the cluster over time, counts.
-        refused: Jobs no node can hold or the world cannot move; they were not submitted.
-        jobs: Jobs submitted and refused.
-        submitted: Jobs handed to the core.
-        gpus: GPUs of the cluster.
-        span_s: From the first submission to the end of the run.
-        offered_load: GPU-seconds asked for per GPU-second while jobs arrive; None without durations.
-        errors: How wrong predictions were.
-        profiles: What was believed in the end.
-        measurements: Sets that ran together and were learnt from.
-        wall_s: Wall time of the run.
-        lengthless: Under a policy that orders jobs by how long they run, the jobs of which it knows no length.
-        stuck: Of the jobs that still waited when nothing was left to happen, the first and why; empty where none did.
-        guards: How often guards decided; None of a policy as published, and of a user's own that is not composed.
-        is_as_published: Whether the policy is in the form in which it was published.
-        foretold: What was foreseen, and what came of it; None where nothing was to be.
-    """
-
-    policy: str
-    ledger: Ledger
-    refused: tuple[Refusal, ...]
-    jobs: int
-    submitted: int
-    gpus: int
-    span_s: float
-    offered_load: float | None
-    errors: BeliefErrors
-    profiles: tuple[Profile, ...]
-    measurements: tuple[SetMeasurement, ...]
-    wall_s: float
-    lengthless: int = 0
+    policy: str  # its name
+    ledger: Ledger  # jobs by column, the cluster over time, counts
+    refused: tuple[Refusal, ...]  # jobs no node can hold or the world cannot move; they were not submitted
+    jobs: int  # jobs submitted and refused
+    submitted: int  # jobs handed to the core
+    gpus: int  # GPUs of the cluster
+    span_s: float  # from the first submission to the end of the run
+    offered_load: float | None  # GPU-seconds asked for per GPU-second while jobs arrive; None without durations
+    errors: BeliefErrors  # how wrong predictions were
+    profiles: tuple[Profile, ...]  # what was believed in the end
+    measurements: tuple[SetMeasurement, ...]  # sets that ran together and were learnt from
+    wall_s: float  # wall time of the run
+    lengthless: int = 0  # under a policy that orders jobs by how long they run, the jobs of which it knows no length
+    # of the jobs that still waited when nothing was left to happen, the first and why; empty where none did
     stuck: str = ""
+    # how often guards decided; None of a policy as published, and of a user's own that is not composed
     guards: GuardCounts | None = None
-    is_as_published: bool = False
-    foretold: tuple[Foretold, ...] | None = None
+    is_as_published: bool = False  # whether the policy is in the form in which it was published
+    foretold: tuple[Foretold, ...] | None = None  # what was foreseen, and what came of it; None where nothing was to be
 
 
 def admit(
@@ -246,8 +210,7 @@ def prepare(
     return Driver(core, jobs, inputs.world, inputs.driver, watchers)
 
 
-CO_RUNNER_SLOWDOWN_MAX = 10.0
-"""No first step takes longer than this many times its time alone, whatever runs beside it."""
+CO_RUNNER_SLOWDOWN_MAX = 10.0  # no first step takes longer than this many times its time alone, whatever runs beside it
 
 
 def _awaits_first_steps(policy: Policy) -> bool:

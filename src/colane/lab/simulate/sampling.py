@@ -95,8 +95,7 @@ SAMPLE_AFTER_STEPS = (1, 12)
 second is enough to learn from (paper A samples ten). Speeds do not change within an epoch: more would say the
 same."""
 
-ROUNDING_STEPS = 1e-6
-"""Less work than this is rounding, not work."""
+ROUNDING_STEPS = 1e-6  # less work than this is rounding, not work
 
 
 KNOWN_WITHIN_RATIO = 1e-6

@@ -18,8 +18,7 @@ from colane.model.job import JobId
 UNKNOWN_PER_GPU: Final = 3.0
 """Cores that a job has use for whose speed by cores nothing is known of: what durations were recorded with."""
 
-NONE_LEFT: Final = 0.01
-"""What a job has where the others have booked all."""
+NONE_LEFT: Final = 0.01  # what a job has where the others have booked all
 
 
 @runtime_checkable
@@ -31,15 +30,10 @@ class CoreNeeds(Protocol):
 
 
 class Sharer(NamedTuple):
-    """One that shares cores.
+    """One that shares cores."""
 
-    Attributes:
-        gpus: GPUs it has there.
-        most: Cores it has use for.
-    """
-
-    gpus: int
-    most: float
+    gpus: int  # GPUs it has there
+    most: float  # cores it has use for
 
 
 def divide(sharers: Iterable[Sharer], cores: float) -> list[float]:

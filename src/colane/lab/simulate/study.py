@@ -228,8 +228,7 @@ def run_one(
         return _run(request, loaded, policy, seed, watch, ready)
 
 
-loaded_once = lru_cache(maxsize=1)(load)
-"""Policies that run one after another in one process have one workload."""
+loaded_once = lru_cache(maxsize=1)(load)  # policies that run one after another in one process have one workload
 
 
 def _run(

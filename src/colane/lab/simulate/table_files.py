@@ -15,8 +15,7 @@ from colane.lab.traces.tables.gavel import GavelTable
 from colane.lab.traces.workload import Workload
 from colane.settings.input_file import InputFileError
 
-DATA_VARIABLE = "COLANE_DATA"
-"""Directory of measured tables, where none is named."""
+DATA_VARIABLE = "COLANE_DATA"  # directory of measured tables, where none is named
 
 GAVEL_PAIRS = Path("A/gavel_v100_throughputs.json.gz")
 GAVEL_ALONE = Path("A/gavel_isolated.csv")

@@ -83,17 +83,11 @@ class Chapter(NamedTuple):
 
 @dataclass(slots=True)
 class Story:
-    """All that happens to one job: its changes of state, and while it waits every new kind of reason.
+    """All that happens to one job: its changes of state, and while it waits every new kind of reason."""
 
-    Attributes:
-        job: The job whose story it is.
-        core: Asked why the job waits.
-        chapters: So far.
-    """
-
-    job: JobId
-    core: Core
-    chapters: list[Chapter] = field(default_factory=list)
+    job: JobId  # the job whose story it is
+    core: Core  # asked why the job waits
+    chapters: list[Chapter] = field(default_factory=list)  # so far
     _changes: int = 0
     _last: tuple[str, str] | None = None
 

@@ -22,46 +22,29 @@ from colane.lab.studies.inputs import digest_of
 from colane.lab.traces.workload import Workload
 from colane.model.job import JobState
 
-CELLS: Final = "cells"
-"""Folder of the files."""
+CELLS: Final = "cells"  # folder of the files
 
 CURVES: Final = ("at_s", "active_gpus", "utilized_gpus", "stranded_gpus", "waiting", "running")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CellResult:
-    """One simulation, as it is kept.
+    """One simulation, as it is kept."""
 
-    Attributes:
-        key: Which.
-        inputs: What it is a function of.
-        jobs: Jobs of the workload.
-        refused: Those that were not submitted, one line each.
-        offered_load: GPU-seconds asked for per GPU-second while jobs arrive; None without durations.
-        flaws: Plans that were refused.
-        lengthless: Under a policy that orders jobs by how long they run, the jobs of which it knew no length.
-        stuck: The first of the jobs that never ended, and why.
-        measured: Jobs as columns, and the cluster over time.
-        ids: Of each job.
-        names: What its trace calls it.
-        states: How each ended.
-        start_s: Start of its last attempt.
-        stays: Times on GPUs: job, GPUs as `node/index` joined by blanks, start, end.
-    """
-
-    key: CellKey
-    inputs: Mapping[str, Any]
-    jobs: int
-    refused: tuple[str, ...]
-    offered_load: float | None
-    flaws: int
-    lengthless: int
-    stuck: str
-    measured: Measured
-    ids: NDArray[np.int64]
-    names: tuple[str, ...]
-    states: tuple[JobState, ...]
-    start_s: NDArray[np.float64]
+    key: CellKey  # which
+    inputs: Mapping[str, Any]  # what it is a function of
+    jobs: int  # jobs of the workload
+    refused: tuple[str, ...]  # those that were not submitted, one line each
+    offered_load: float | None  # GPU-seconds asked for per GPU-second while jobs arrive; None without durations
+    flaws: int  # plans that were refused
+    lengthless: int  # under a policy that orders jobs by how long they run, the jobs of which it knew no length
+    stuck: str  # the first of the jobs that never ended, and why
+    measured: Measured  # jobs as columns, and the cluster over time
+    ids: NDArray[np.int64]  # of each job
+    names: tuple[str, ...]  # what its trace calls it
+    states: tuple[JobState, ...]  # how each ended
+    start_s: NDArray[np.float64]  # start of its last attempt
+    # times on GPUs: job, GPUs as `node/index` joined by blanks, start, end
     stays: tuple[tuple[int, str, float, float], ...]
 
 

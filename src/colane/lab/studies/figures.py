@@ -56,8 +56,7 @@ def over_load(values: Mapping[str, Mapping[float, Interval | None]], metric: str
 
 
 FORMS: Final = ("svg", "pdf", "png")
-FIGURES: Final = "figures"
-"""Folder of the figures."""
+FIGURES: Final = "figures"  # folder of the figures
 
 Cells = Mapping[CellKey, Mapping[str, Value]]
 

@@ -60,33 +60,19 @@ class CellKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StudyPlan:
-    """What a study file asks for.
+    """What a study file asks for."""
 
-    Attributes:
-        path: The file.
-        title: Heading.
-        policies: What is simulated by the name it has in reports: a registered name, or FILE.py:NAME.
-        baseline: The policy the others are compared with.
-        loads: Multiples of the trace's own load; submission times are divided by them.
-        seeds: Of generators and of noise.
-        window: Places of the jobs that are measured, by submission from 0, half open; None: all.
-        extras: What is written besides.
-        metrics: What is compared.
-        request: All else that is simulated.
-        figure_inch: How wide figures are; None: as on a page.
-    """
-
-    path: Path
-    title: str
-    policies: Mapping[str, str]
-    baseline: str
-    loads: tuple[float, ...]
-    seeds: tuple[int, ...]
-    window: tuple[int, int] | None
-    extras: tuple[Extra, ...]
-    metrics: tuple[str, ...]
-    request: Request
-    figure_inch: float | None = None
+    path: Path  # the file
+    title: str  # heading
+    policies: Mapping[str, str]  # what is simulated by the name it has in reports: a registered name, or FILE.py:NAME
+    baseline: str  # the policy the others are compared with
+    loads: tuple[float, ...]  # multiples of the trace's own load; submission times are divided by them
+    seeds: tuple[int, ...]  # of generators and of noise
+    window: tuple[int, int] | None  # places of the jobs that are measured, by submission from 0, half open; None: all
+    extras: tuple[Extra, ...]  # what is written besides
+    metrics: tuple[str, ...]  # what is compared
+    request: Request  # all else that is simulated
+    figure_inch: float | None = None  # how wide figures are; None: as on a page
 
     @property
     def cells(self) -> tuple[CellKey, ...]:

@@ -16,8 +16,7 @@ from colane.lab.traces.clusters import PRESETS_DIR, preset_names
 from colane.model.versions import own_version
 from colane.policyfiles.load import is_file, path_of
 
-FORMAT: Final = 1
-"""Of the files that hold one simulation each."""
+FORMAT: Final = 1  # of the files that hold one simulation each
 
 
 def inputs_of(plan: StudyPlan) -> dict[CellKey, dict[str, Any]]:

@@ -30,11 +30,9 @@ from colane.lab.studies.inputs import changed, inputs_of
 from colane.lab.studies.work import CellEnd, Worked, tasks_of, work
 from colane.model.words import count
 
-Cells = Mapping[CellKey, Mapping[str, Value]]
-"""Metrics by simulation."""
+Cells = Mapping[CellKey, Mapping[str, Value]]  # metrics by simulation
 
-LEVEL_OF_CHANCE: Final = 20
-"""Of so many comparisons at 95 % where there is no difference, one comes out as one."""
+LEVEL_OF_CHANCE: Final = 20  # of so many comparisons at 95 % where there is no difference, one comes out as one
 
 
 class Compared(NamedTuple):
@@ -237,34 +235,21 @@ def _cell(value: object) -> object:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptCells:
-    """A directory of kept simulations, held against a study.
+    """A directory of kept simulations, held against a study."""
 
-    Attributes:
-        inputs: What each simulation of the study is a function of.
-        missing: Simulations that are not kept.
-        stale: Those that are kept of other inputs, with the names of what differs.
-    """
-
-    inputs: Mapping[CellKey, Mapping[str, Any]]
-    missing: tuple[CellKey, ...]
-    stale: Mapping[CellKey, tuple[str, ...]]
+    inputs: Mapping[CellKey, Mapping[str, Any]]  # what each simulation of the study is a function of
+    missing: tuple[CellKey, ...]  # simulations that are not kept
+    stale: Mapping[CellKey, tuple[str, ...]]  # those that are kept of other inputs, with the names of what differs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Results:
-    """What a study found so far.
+    """What a study found so far."""
 
-    Attributes:
-        plan: The study.
-        out: Its directory.
-        cells: Metrics by simulation, in order of policy, load and seed.
-        compared: Every policy against the baseline.
-    """
-
-    plan: StudyPlan
-    out: Path
-    cells: Mapping[CellKey, Mapping[str, Value]]
-    compared: tuple[Compared, ...]
+    plan: StudyPlan  # the study
+    out: Path  # its directory
+    cells: Mapping[CellKey, Mapping[str, Value]]  # metrics by simulation, in order of policy, load and seed
+    compared: tuple[Compared, ...]  # every policy against the baseline
 
     @property
     def sentences(self) -> tuple[str, ...]:

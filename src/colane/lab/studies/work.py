@@ -29,8 +29,7 @@ from colane.lab.studies.reported import simulated_run
 from colane.lab.traces.workload import collector_held
 from colane.policyfiles.guard import PolicyFaultError
 
-LOOK_S: Final = 0.5
-"""How often an interruption is looked for while simulations run."""
+LOOK_S: Final = 0.5  # how often an interruption is looked for while simulations run
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,15 +54,10 @@ class CellEnd(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Worked:
-    """What came of the missing simulations.
+    """What came of the missing simulations."""
 
-    Attributes:
-        problems: What went wrong, one line each.
-        was_interrupted: Whether Ctrl-C ended it before all had run.
-    """
-
-    problems: tuple[str, ...]
-    was_interrupted: bool
+    problems: tuple[str, ...]  # what went wrong, one line each
+    was_interrupted: bool  # whether Ctrl-C ended it before all had run
 
 
 def tasks_of(
@@ -236,8 +230,7 @@ def _interrupts_held() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-_HERE: Final = Interrupts()
-"""Of a process that was started to simulate."""
+_HERE: Final = Interrupts()  # of a process that was started to simulate
 
 
 def _make_here(task: CellTask) -> CellEnd:

@@ -28,42 +28,27 @@ SOCKETS_DEFAULT = 1
 
 
 class NodeExtras(NamedTuple):
-    """What a node has beyond what every live agent reports; None is unknown.
+    """What a node has beyond what every live agent reports; None is unknown."""
 
-    Attributes:
-        group: Group of the file it comes from.
-        sockets: Its sockets; GPUs and cores are dealt out evenly, in order.
-        memory_bandwidth_bytes_per_s: Of the whole node.
-        network_bytes_per_s: To other nodes.
-        topology: Name of `TOPOLOGIES` or path of a matrix as `nvidia-smi topo -m` prints it; `none` is unknown.
-    """
-
-    group: str
-    sockets: int = SOCKETS_DEFAULT
-    memory_bandwidth_bytes_per_s: float | None = None
-    network_bytes_per_s: float | None = None
+    group: str  # group of the file it comes from
+    sockets: int = SOCKETS_DEFAULT  # its sockets; GPUs and cores are dealt out evenly, in order
+    memory_bandwidth_bytes_per_s: float | None = None  # of the whole node
+    network_bytes_per_s: float | None = None  # to other nodes
+    # name of `TOPOLOGIES` or path of a matrix as `nvidia-smi topo -m` prints it; `none` is unknown
     topology: str = "none"
 
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """Machines to simulate.
+    """Machines to simulate."""
 
-    Attributes:
-        name: For people and reports.
-        nodes: By group, then number.
-        extras: By node name.
-        source: File it was read from.
-        costs: What living takes besides steps, as far as it is said: fields of `Costs`, by node name.
-        events: What happens to its nodes, by time.
-    """
-
-    name: str
-    nodes: tuple[Node, ...]
-    extras: Mapping[str, NodeExtras] = field(default_factory=dict)
-    source: str = ""
+    name: str  # for people and reports
+    nodes: tuple[Node, ...]  # by group, then number
+    extras: Mapping[str, NodeExtras] = field(default_factory=dict)  # by node name
+    source: str = ""  # file it was read from
+    # what living takes besides steps, as far as it is said: fields of `Costs`, by node name
     costs: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    events: tuple[NodeEvent, ...] = ()
+    events: tuple[NodeEvent, ...] = ()  # what happens to its nodes, by time
 
     @property
     def gpus(self) -> int:

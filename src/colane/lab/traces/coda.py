@@ -44,44 +44,29 @@ def _frozen(values: Mapping[int, float]) -> Mapping[int, float]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Coda:
-    """Parameters of the month.
+    """Parameters of the month."""
 
-    Attributes:
-        jobs: All jobs.
-        cpu_ratio: Part of them that uses no GPU.
-        days: Length of the trace.
-        few_cores_ratio: DNN jobs that ask for 1 or 2 cores.
-        many_cores_ratio: DNN jobs that ask for more than 10.
-        over_1h_ratio: DNN jobs that run longer than an hour.
-        over_2h_ratio: DNN jobs that run longer than two.
-        heavy_ratio: CPU jobs heavy on memory bandwidth (label `memory_bandwidth=heavy`).
-        wave_ratio: Height of the daily wave of CPU arrivals over its mean; chosen.
-        gpu_mix: GPUs a DNN job asks for, with weights; chosen: it offers 400 GPUs a load of 0.74, and servers of 8 GPUs
-            one they can bear (83.5 % of GPUs active, as reported under FIFO, would be 4.0 GPUs a job).
-        cpu_run: Run times of CPU jobs; chosen with `cpu_cores` so that 80 servers of 28 cores are full at peaks.
-        cpu_cores: Cores CPU jobs ask for, with weights; chosen.
-        users: Owners; numbers from `first_cpu_user` on submit CPU jobs only.
-        first_cpu_user: See above.
-        user_skew: How unlike the numbers of jobs of users are: the N-th submits 1 / N ** skew; 0 is alike, chosen.
-        cores_max: Cores of the smallest node: no job asks for more.
-    """
-
-    jobs: int = 100_000
-    cpu_ratio: float = 0.75
-    days: float = 30.0
-    few_cores_ratio: float = 0.761
-    many_cores_ratio: float = 0.153
-    over_1h_ratio: float = 0.685
-    over_2h_ratio: float = 0.396
-    heavy_ratio: float = 0.005
-    wave_ratio: float = 0.8
+    jobs: int = 100_000  # all jobs
+    cpu_ratio: float = 0.75  # part of them that uses no GPU
+    days: float = 30.0  # length of the trace
+    few_cores_ratio: float = 0.761  # DNN jobs that ask for 1 or 2 cores
+    many_cores_ratio: float = 0.153  # DNN jobs that ask for more than 10
+    over_1h_ratio: float = 0.685  # DNN jobs that run longer than an hour
+    over_2h_ratio: float = 0.396  # DNN jobs that run longer than two
+    heavy_ratio: float = 0.005  # CPU jobs heavy on memory bandwidth (label `memory_bandwidth=heavy`)
+    wave_ratio: float = 0.8  # height of the daily wave of CPU arrivals over its mean; chosen
+    # GPUs a DNN job asks for, with weights; chosen: it offers 400 GPUs a load of 0.74, and servers of 8 GPUs one they
+    # can bear (83.5 % of GPUs active, as reported under FIFO, would be 4.0 GPUs a job)
     gpu_mix: Mapping[int, float] = field(default_factory=lambda: _frozen({1: 0.25, 2: 0.15, 4: 0.45, 8: 0.15}))
+    # run times of CPU jobs; chosen with `cpu_cores` so that 80 servers of 28 cores are full at peaks
     cpu_run: LogNormal = CPU_RUN
+    # cores CPU jobs ask for, with weights; chosen
     cpu_cores: Mapping[int, float] = field(default_factory=lambda: _frozen({1: 0.2, 2: 0.2, 4: 0.3, 8: 0.2, 16: 0.1}))
-    users: int = 21
-    first_cpu_user: int = 15
+    users: int = 21  # owners; numbers from `first_cpu_user` on submit CPU jobs only
+    first_cpu_user: int = 15  # see above
+    # how unlike the numbers of jobs of users are: the N-th submits 1 / N ** skew; 0 is alike, chosen
     user_skew: float = 0.0
-    cores_max: int = 28
+    cores_max: int = 28  # cores of the smallest node: no job asks for more
 
     @property
     def gpu_run(self) -> LogNormal:

@@ -11,8 +11,7 @@ from typing import NamedTuple
 from colane.lab.traces.workload import Workload
 from colane.model.words import count, percent
 
-SHOWN_MAX = 8
-"""So many GPU numbers or outcomes are shown, the most frequent ones."""
+SHOWN_MAX = 8  # so many GPU numbers or outcomes are shown, the most frequent ones
 
 DAY_S = 86_400
 UNITS_MIN, WHOLE_MIN = 2, 10

@@ -23,42 +23,26 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobModel:
-    """A kind of job a generator draws from.
+    """A kind of job a generator draws from."""
 
-    Attributes:
-        family: What it trains.
-        batch_size: Per GPU.
-        gpus: GPUs it asks for.
-        weight: Drawn in proportion to it.
-        steps_per_s: Its speed alone on the GPU durations are meant for; with it a job's steps follow from its duration.
-        gpu_memory_bytes: Peak memory on each GPU.
-        cores: Cores it books.
-        labels: Given to each of its jobs.
-        utility_min: Least utility each of its jobs asks for.
-    """
-
-    family: str
-    batch_size: int | None = None
-    gpus: int = 1
-    weight: float = 1.0
+    family: str  # what it trains
+    batch_size: int | None = None  # per GPU
+    gpus: int = 1  # GPUs it asks for
+    weight: float = 1.0  # drawn in proportion to it
+    # its speed alone on the GPU durations are meant for; with it a job's steps follow from its duration
     steps_per_s: float | None = None
-    gpu_memory_bytes: int | None = None
-    cores: int = 0
-    labels: Mapping[str, str] = field(default_factory=dict)
-    utility_min: float = 0.0
+    gpu_memory_bytes: int | None = None  # peak memory on each GPU
+    cores: int = 0  # cores it books
+    labels: Mapping[str, str] = field(default_factory=dict)  # given to each of its jobs
+    utility_min: float = 0.0  # least utility each of its jobs asks for
 
 
 @dataclass(frozen=True, slots=True)
 class LogNormal:
-    """Durations whose logarithm is normal.
+    """Durations whose logarithm is normal."""
 
-    Attributes:
-        median_s: Half are longer.
-        sigma: Standard deviation of the natural logarithm.
-    """
-
-    median_s: float
-    sigma: float
+    median_s: float  # half are longer
+    sigma: float  # standard deviation of the natural logarithm
 
     @classmethod
     def from_tail(cls, first: tuple[float, float], second: tuple[float, float]) -> LogNormal:

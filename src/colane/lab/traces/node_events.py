@@ -45,21 +45,14 @@ AFTER: Final[Mapping[NodeEventKind, str]] = {
 
 
 class NodeEvent(NamedTuple):
-    """One thing that happens to one node.
+    """One thing that happens to one node."""
 
-    Attributes:
-        at_s: When, on the clock of the trace.
-        node: Its name.
-        kind: What.
-        within_s: Seconds until jobs that are still there are stopped (drain) or the node goes (notice); None: never.
-        reason: In its owner's words.
-    """
-
-    at_s: float
-    node: str
-    kind: NodeEventKind
+    at_s: float  # when, on the clock of the trace
+    node: str  # its name
+    kind: NodeEventKind  # what
+    # seconds until jobs that are still there are stopped (drain) or the node goes (notice); None: never
     within_s: float | None = None
-    reason: str = ""
+    reason: str = ""  # in its owner's words
 
 
 def parse(path: Path, raw: object, groups: Mapping[str, Sequence[str]]) -> tuple[NodeEvent, ...]:

@@ -27,21 +27,14 @@ class Options(NamedTuple):
 
 
 class Columns(NamedTuple):
-    """What every job of a sheet needs, by row.
+    """What every job of a sheet needs, by row."""
 
-    Attributes:
-        names: Ids as the file gives them.
-        submit_s: Seconds since any one moment.
-        gpus: GPUs asked for, 0 for a CPU-only job.
-    """
-
-    names: Sequence[str] | Mapping[int, str]
-    submit_s: Sequence[float] | Mapping[int, float]
-    gpus: Sequence[int] | Mapping[int, int]
+    names: Sequence[str] | Mapping[int, str]  # ids as the file gives them
+    submit_s: Sequence[float] | Mapping[int, float]  # seconds since any one moment
+    gpus: Sequence[int] | Mapping[int, int]  # GPUs asked for, 0 for a CPU-only job
 
 
-Make = Callable[[JobId, int, float], TraceJob]
-"""Makes the job of an id, a row and a submission time."""
+Make = Callable[[JobId, int, float], TraceJob]  # makes the job of an id, a row and a submission time
 
 
 def assemble(

@@ -27,11 +27,9 @@ from colane.model.nearest import did_you_mean
 NAMED: Final = "columns"
 SACCT: Final = "sacct"
 SWF: Final = "swf"
-PREFIX: Final = f"{NAMED}:"
-"""Before what `--columns` says, as the name of a format."""
+PREFIX: Final = f"{NAMED}:"  # before what `--columns` says, as the name of a format
 
-UNKNOWN: Final = NOTHING | {"Unknown", "N/A", "NaN", "-1"}
-"""Cells that say nothing."""
+UNKNOWN: Final = NOTHING | {"Unknown", "N/A", "NaN", "-1"}  # cells that say nothing
 
 _ELAPSED: Final = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+(?:\.\d+)?)")
 _GPUS: Final = re.compile(r"gpu(?::([\w.-]*[A-Za-z_.-][\w.-]*))?[=:](\d+)")
@@ -103,8 +101,7 @@ FIELDS: Final[Mapping[str, TraceField]] = {
 }
 """What columns can be, as `--columns` names it."""
 
-Told = Mapping[str, str]
-"""The column of each field that is told."""
+Told = Mapping[str, str]  # the column of each field that is told
 
 
 def parse_columns(text: str) -> dict[str, str]:
@@ -162,17 +159,11 @@ def delimiter_of(head: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class TableByColumns:
-    """The layout of a table with a header of which it is known, or guessed from usual names, what each column is.
+    """The layout of a table with a header of which it is known, or guessed from usual names, what each column is."""
 
-    Attributes:
-        told: Columns by field; None guesses.
-        delimiter: Between cells; empty is told from the header.
-        marks: Columns one of which must be there for a file to be claimed.
-    """
-
-    told: Told | None = None
-    delimiter: str = ""
-    marks: tuple[str, ...] = ()
+    told: Told | None = None  # columns by field; None guesses
+    delimiter: str = ""  # between cells; empty is told from the header
+    marks: tuple[str, ...] = ()  # columns one of which must be there for a file to be claimed
 
     def of(self, head: str) -> Told:
         """Columns by field."""
@@ -288,27 +279,16 @@ def read_told(told: Told, path: Path, text: str, options: Options) -> Workload:
 
 
 class Published(NamedTuple):
-    """A log that was published: what it is, how its files are laid out, and what its columns are.
+    """A log that was published: what it is, how its files are laid out, and what its columns are."""
 
-    Attributes:
-        name: Of the format.
-        title: Who published it, and the file.
-        told: Columns by field.
-        layout: Of its files.
-        states: What its words of how a job ended mean.
-        never: Cells that say of a moment that it never came.
-        early_s: Moments before the log's first that are not said; None where all are.
-        note: What its jobs are not, though they are read so.
-    """
-
-    name: str
-    title: str
-    told: Told
-    layout: Bare | Header | TableByColumns
-    states: Mapping[str, str] = {}
-    never: frozenset[str] = frozenset()
-    early_s: float | None = None
-    note: str = ""
+    name: str  # of the format
+    title: str  # who published it, and the file
+    told: Told  # columns by field
+    layout: Bare | Header | TableByColumns  # of its files
+    states: Mapping[str, str] = {}  # what its words of how a job ended mean
+    never: frozenset[str] = frozenset()  # cells that say of a moment that it never came
+    early_s: float | None = None  # moments before the log's first that are not said; None where all are
+    note: str = ""  # what its jobs are not, though they are read so
 
     def read(self, path: Path, text: str, options: Options) -> Workload:
         """Read it.

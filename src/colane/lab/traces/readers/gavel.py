@@ -23,8 +23,7 @@ from colane.settings.input_file import InputFileError
 
 NAME = "gavel"
 SHOCKWAVE_NAME = "shockwave"
-STATIC = "static"
-"""The mode of a job that keeps its batch."""
+STATIC = "static"  # the mode of a job that keeps its batch
 
 
 def _steps_option(text: str) -> str:

@@ -16,32 +16,21 @@ from colane.lab.traces.workload import Note, TraceJob, Workload
 from colane.model.hardware import DEFAULT_POOL
 from colane.model.job import JobId, JobSpec
 
-NOT_ENDED = frozenset({"RUNNING", "SUSPENDED", "PENDING"})
-"""States of jobs that had not ended when the log was taken."""
+NOT_ENDED = frozenset({"RUNNING", "SUSPENDED", "PENDING"})  # states of jobs that had not ended when the log was taken
 
-NOTHING = frozenset({"", "None", "nan", "NaT"})
-"""What stands where there was no such moment."""
+NOTHING = frozenset({"", "None", "nan", "NaT"})  # what stands where there was no such moment
 
-SLACK_S = 1.0
-"""Moments are whole seconds, so that durations may differ by so much."""
+SLACK_S = 1.0  # moments are whole seconds, so that durations may differ by so much
 
 
 class Moments(NamedTuple):
-    """Columns of a log, by row.
+    """Columns of a log, by row."""
 
-    Attributes:
-        states: How a job ended.
-        submit_s: When it was submitted, in seconds since any one moment.
-        start_s: When it started; None is never.
-        end_s: When it ended; None is not yet.
-        duration_s: How long it ran, as the log says besides.
-    """
-
-    states: Sequence[str]
-    submit_s: Sequence[float]
-    start_s: Sequence[float | None]
-    end_s: Sequence[float | None]
-    duration_s: Sequence[float | None]
+    states: Sequence[str]  # how a job ended
+    submit_s: Sequence[float]  # when it was submitted, in seconds since any one moment
+    start_s: Sequence[float | None]  # when it started; None is never
+    end_s: Sequence[float | None]  # when it ended; None is not yet
+    duration_s: Sequence[float | None]  # how long it ran, as the log says besides
 
 
 def moments(sheet: Sheet, stamp: Callable[[str], float]) -> Moments:
@@ -110,8 +99,7 @@ def _or_nothing(parse: Callable[[str], float]) -> Callable[[str], float | None]:
     return lambda text: None if text in NOTHING else parse(text)
 
 
-Cell = tuple[str, Callable[[str], Any]]
-"""Name of a column, and what parses its cells."""
+Cell = tuple[str, Callable[[str], Any]]  # name of a column, and what parses its cells
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -304,8 +292,7 @@ MURI: Final = JobList(
 """Muri's job lists (Zhao et al., SIGCOMM 2022), `trace*.csv` and `job_type_*.csv` of github.com/Rivendile/Muri. All
 times are milliseconds; GPUs are on several machines where one has fewer."""
 
-ROUNDING_S: Final = 1.0
-"""By so much may a submission and the interval to it differ."""
+ROUNDING_S: Final = 1.0  # by so much may a submission and the interval to it differ
 
 
 def _doubts(sheet: Sheet) -> Iterator[str]:

@@ -20,8 +20,7 @@ from colane.model.job import JobId, JobSpec
 from colane.model.words import count
 
 NAME = "alibaba-2023"
-FAMILY = "openb"
-"""The trace does not say what a pod runs."""
+FAMILY = "openb"  # the trace does not say what a pod runs
 
 MILLI = 1000
 CPU_MILLI_LEAST = 250

@@ -23,11 +23,9 @@ from colane.settings.input_file import InputFileError
 
 CSV_NAME = "philly-csv"
 JSON_NAME = "philly-json"
-ROUNDING_RATIO = 0.01
-"""By so much may GPU time differ from GPUs x duration."""
+ROUNDING_RATIO = 0.01  # by so much may GPU time differ from GPUs x duration
 
-FAMILY = "philly"
-"""The trace does not say what a job trains."""
+FAMILY = "philly"  # the trace does not say what a job trains
 
 CSV_LAYOUTS = (Header(read=("timestamp", "duration", "num_gpus", "gpu_time", "cluster")),)
 JSON_LAYOUTS = (
@@ -105,19 +103,12 @@ def read_json(path: Path, text: str, options: Options) -> Workload:
 
 
 class Ran(NamedTuple):
-    """What the attempts of a job say together.
+    """What the attempts of a job say together."""
 
-    Attributes:
-        gpus: Of the first attempt that lists any.
-        run_s: Seconds over all attempts with a start and an end.
-        is_placed: Whether any attempt lists a server.
-        differs: Whether attempts list different numbers of GPUs.
-    """
-
-    gpus: int
-    run_s: float
-    is_placed: bool
-    differs: bool
+    gpus: int  # of the first attempt that lists any
+    run_s: float  # seconds over all attempts with a start and an end
+    is_placed: bool  # whether any attempt lists a server
+    differs: bool  # whether attempts list different numbers of GPUs
 
 
 def _sheet(path: Path, text: str, options: Options) -> tuple[Sheet, dict[int, Ran]]:

@@ -20,8 +20,7 @@ from colane.settings.input_file import InputFileError
 NAME = "topology"
 KEYS = ("id", "arrival", "type", "size", "gpus", "minimal_utility", "tasks", "mem")
 LAYOUTS = (Document(opens=OBJECT, read=KEYS, unread=("time", "color")),)
-STEPS = 4000
-"""Iterations every job runs: those the published profile was measured over."""
+STEPS = 4000  # iterations every job runs: those the published profile was measured over
 
 
 def read(path: Path, text: str, options: Options) -> Workload:

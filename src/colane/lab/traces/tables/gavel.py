@@ -44,14 +44,10 @@ class Spot(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class GavelTable:
-    """Steps per second.
+    """Steps per second."""
 
-    Attributes:
-        alone_steps_per_s: Of the whole job; 0 is measured as not fitting.
-        pair_steps_per_s: Of the first job and of the second when they share their GPUs; (0, 0) does not fit.
-    """
-
-    alone_steps_per_s: Mapping[tuple[Spot, GavelJob], float]
+    alone_steps_per_s: Mapping[tuple[Spot, GavelJob], float]  # of the whole job; 0 is measured as not fitting
+    # of the first job and of the second when they share their GPUs; (0, 0) does not fit
     pair_steps_per_s: Mapping[tuple[Spot, GavelJob, GavelJob], tuple[float, float]] = field(default_factory=dict)
 
     def alone(self, gpu_type: str, job: GavelJob, *, consolidated: bool = True) -> float | None:

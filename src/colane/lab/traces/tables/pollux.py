@@ -21,15 +21,10 @@ PLACEMENTS, SCALABILITY = "placements.csv", "scalability.csv"
 
 
 class EpochNoise(NamedTuple):
-    """An epoch of a training.
+    """An epoch of a training."""
 
-    Attributes:
-        iterations: Steps made up to its end.
-        noise_scale: Of the gradient in it, in samples; infinite where no gradient was left.
-    """
-
-    iterations: int
-    noise_scale: float
+    iterations: int  # steps made up to its end
+    noise_scale: float  # of the gradient in it, in samples; infinite where no gradient was left
 
 
 class GpuSpread(NamedTuple):
@@ -47,24 +42,17 @@ class StepTime(NamedTuple):
     sync_s: float
 
 
-Curve = tuple[StepTime, ...]
-"""By batch per GPU, ascending."""
+Curve = tuple[StepTime, ...]  # by batch per GPU, ascending
 
 
 @dataclass(frozen=True, slots=True)
 class Application:
-    """One application.
+    """One application."""
 
-    Attributes:
-        placements: Step times by GPUs on each node, ascending.
-        shapes: The same by shape, of whatever placement.
-        iterations: Until the end of training, by total batch.
-        noise: Epoch by epoch, by total batch, as many epochs of each; nothing where the files do not tell it.
-    """
-
-    placements: Mapping[tuple[int, ...], Curve]
-    shapes: Mapping[GpuSpread, Curve]
-    iterations: Mapping[int, int]
+    placements: Mapping[tuple[int, ...], Curve]  # step times by GPUs on each node, ascending
+    shapes: Mapping[GpuSpread, Curve]  # the same by shape, of whatever placement
+    iterations: Mapping[int, int]  # until the end of training, by total batch
+    # epoch by epoch, by total batch, as many epochs of each; nothing where the files do not tell it
     noise: Mapping[int, tuple[EpochNoise, ...]]
 
     def step_s(self, placement: Sequence[int], batch_total: int) -> float:

@@ -21,19 +21,12 @@ from colane.settings.input_file import read_text
 
 @dataclass(frozen=True, slots=True)
 class SalusGeometry:
-    """One workload: model and batch.
+    """One workload: model and batch."""
 
-    Attributes:
-        step_s: Seconds per iteration alone on a P100: slope of run time over iterations.
-        startup_s: Its intercept.
-        memory: P and E.
-        mean_bytes: Mean use over a run.
-    """
-
-    step_s: float
-    startup_s: float
-    memory: Memory
-    mean_bytes: int
+    step_s: float  # seconds per iteration alone on a P100: slope of run time over iterations
+    startup_s: float  # its intercept
+    memory: Memory  # p and E
+    mean_bytes: int  # mean use over a run
 
 
 @dataclass(frozen=True, slots=True)

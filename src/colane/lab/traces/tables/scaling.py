@@ -21,19 +21,12 @@ from colane.settings.input_file import InputFileError, read_text
 
 @dataclass(frozen=True, slots=True)
 class ScalingTable:
-    """f(n) of each model, and what a change of resources costs.
+    """f(n) of each model, and what a change of resources costs."""
 
-    Attributes:
-        steps_per_s: By model, then by number of GPUs from 0; 0 cannot run.
-        launch_s: From resources to the first step.
-        checkpoint_and_stop_s: From the order to stop to free GPUs.
-        note: What the file says of itself.
-    """
-
-    steps_per_s: Mapping[str, tuple[float, ...]]
-    launch_s: float
-    checkpoint_and_stop_s: float
-    note: str
+    steps_per_s: Mapping[str, tuple[float, ...]]  # by model, then by number of GPUs from 0; 0 cannot run
+    launch_s: float  # from resources to the first step
+    checkpoint_and_stop_s: float  # from the order to stop to free GPUs
+    note: str  # what the file says of itself
 
     def speed(self, model: str, gpus: int) -> float | None:
         """Steps per second using all of so many GPUs; None for an unknown model or more GPUs than the table has."""

@@ -18,8 +18,7 @@ from colane.lab.traces.sheet import numbered_rows
 from colane.model.words import count
 from colane.settings.input_file import InputFileError, read_text
 
-CORES_PER_GPU = (1, 2, 3, 4, 5, 6, 9, 12, 24)
-"""Cores for each GPU, by row of a matrix (Synergy's `job.py`)."""
+CORES_PER_GPU = (1, 2, 3, 4, 5, 6, 9, 12, 24)  # cores for each GPU, by row of a matrix (Synergy's `job.py`)
 
 MEMORY_BYTES_PER_GPU = tuple(round(size_gb * 1e9) for size_gb in (20.83, 62.5, 125.0, 187.5, 250.0))
 """Host memory for each GPU, by column of a matrix (ibid.)."""
@@ -38,17 +37,11 @@ class SynergyJob(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SynergyMatrix:
-    """Relative speed by cores and memory.
+    """Relative speed by cores and memory."""
 
-    Attributes:
-        rows: By `CORES_PER_GPU`, then by memory step, least memory first.
-        step_s: Step time at the fair share.
-        batch_size: Per GPU.
-    """
-
-    rows: tuple[tuple[float, ...], ...]
-    step_s: float
-    batch_size: int
+    rows: tuple[tuple[float, ...], ...]  # by `CORES_PER_GPU`, then by memory step, least memory first
+    step_s: float  # step time at the fair share
+    batch_size: int  # per GPU
 
     def relative_speed(self, cores_per_gpu: float, memory_step: int = -1) -> float | None:
         """Speed against the fair share, linear between measured rows; None above and below them.

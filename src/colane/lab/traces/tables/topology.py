@@ -27,17 +27,11 @@ class TopologyJob(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TopologyTable:
-    """Seconds for `STEPS` iterations; what was not measured (0 in the file) is absent.
+    """Seconds for `STEPS` iterations; what was not measured (0 in the file) is absent."""
 
-    Attributes:
-        one_socket_s: Alone, all GPUs on one socket.
-        across_s: Alone, GPUs on both sockets.
-        collocated_s: Of the first job next to the second.
-    """
-
-    one_socket_s: Mapping[TopologyJob, float]
-    across_s: Mapping[TopologyJob, float]
-    collocated_s: Mapping[tuple[TopologyJob, TopologyJob], float]
+    one_socket_s: Mapping[TopologyJob, float]  # alone, all GPUs on one socket
+    across_s: Mapping[TopologyJob, float]  # alone, GPUs on both sockets
+    collocated_s: Mapping[tuple[TopologyJob, TopologyJob], float]  # of the first job next to the second
 
     def solo(self, job: TopologyJob, *, one_socket: bool = True) -> float | None:
         """Seconds alone, None where it was not measured (one or three GPUs have one way to lie)."""
