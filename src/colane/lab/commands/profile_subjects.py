@@ -141,11 +141,7 @@ def read_subjects(asked: Asked, scheduler: Client) -> list[Subject]:
 
 
 def parse_batch_sizes(text: str | None) -> list[int]:
-    """Return the numbers of `64,128,256`.
-
-    Raises:
-        MisuseError: One is no number, or below 1.
-    """
+    """Return the numbers of `64,128,256`. Raises MisuseError: one is no number, or below 1."""
     sizes = []
     for word in (text or "").replace(",", " ").split():
         if not word.isdecimal() or int(word) < 1:

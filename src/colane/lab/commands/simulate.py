@@ -244,11 +244,7 @@ def make_request(  # noqa: PLR0913
     cpu_jobs: bool = False,
     foresees: bool = False,
 ) -> Request:
-    """A request of command line values.
-
-    Raises:
-        MisuseError: One of them is not possible; the near ones are named.
-    """
+    """A request of command line values. Raises MisuseError: one of them is not possible; the near ones are named."""
     from colane.lab.simulate.beliefs import Belief  # noqa: PLC0415 - imported late
     from colane.lab.simulate.factors import PHILLY_DEMAND  # noqa: PLC0415
     from colane.lab.simulate.request import Request, WorldKind  # noqa: PLC0415

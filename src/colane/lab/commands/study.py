@@ -69,11 +69,7 @@ def judge_engine(engine: RunsOn, address: str | None, seeds: int | None = None) 
 
 
 def elsewhere(address: str | None) -> Executor | None:
-    """Return what runs on Ray; None where runs are this machine's.
-
-    Raises:
-        FailureError: No Ray can be joined there.
-    """
+    """Return what runs on Ray; None where runs are this machine's. Raises FailureError: no Ray can be joined there."""
     if address is None:
         return None
     from colane.engines import EngineError  # noqa: PLC0415 - imported late

@@ -144,11 +144,7 @@ def _ended(workload: Workload, outcomes: list[str] | None) -> Workload:
 
 
 def format_of(trace_format: str | None, columns: str | None) -> str | None:
-    """The format of a trace as readers take it.
-
-    Raises:
-        MisuseError: Both are given.
-    """
+    """The format of a trace as readers take it. Raises MisuseError: both are given."""
     if columns is None:
         return trace_format
     if trace_format is not None:

@@ -121,11 +121,7 @@ ROLES: Final[Mapping[str, MixedRole]] = {
 
 
 def make_mixed_plan(devices: str | None, states: Path, scale: float = 1.0) -> MixedPlan:
-    """Return the mixed batch for this machine.
-
-    Raises:
-        MisuseError: There are no such devices.
-    """
+    """Return the mixed batch for this machine. Raises MisuseError: there are no such devices."""
     try:
         found = discover(devices).observe()
     except DeviceSpecError as error:

@@ -116,11 +116,7 @@ class DemoPlan:
 
 
 def make_plan(devices: str | None, dataset_path: Path, iters: int | None) -> DemoPlan:
-    """Return the demo for this machine.
-
-    Raises:
-        MisuseError: There are no such devices.
-    """
+    """Return the demo for this machine. Raises MisuseError: there are no such devices."""
     try:
         found = discover(devices).observe()
     except DeviceSpecError as error:

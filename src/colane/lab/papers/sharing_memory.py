@@ -51,11 +51,7 @@ class Tables(NamedTuple):
 
 
 def read_tables(directory: Path) -> Tables:
-    """Read them.
-
-    Raises:
-        InputFileError: One of the files is missing or bad.
-    """
+    """Read them. Raises InputFileError: one of the files is missing or bad."""
     memory = directory / "B" / "salus_mem-baseline.csv"
     geometry = read_geometry(directory / "B" / "workload_geometry.csv")
     return Tables(read_memory(memory), read_mean_bytes(memory), geometry)

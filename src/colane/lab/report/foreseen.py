@@ -97,11 +97,7 @@ COLUMNS: Final = ("job", "at_s", "method", "p10_s", "p50_s", "p90_s", "bursts", 
 
 
 def write_quotes(foretold: Sequence[Foretold], path: Path) -> None:
-    """Write one row for each quote and method, with what came of it.
-
-    Raises:
-        OSError: The file cannot be written.
-    """
+    """Write one row for each quote and method, with what came of it. Raises OSError: the file cannot be written."""
     with path.open("w", encoding="utf-8", newline="") as file:
         rows = csv.writer(file, lineterminator="\n")
         rows.writerow(COLUMNS)

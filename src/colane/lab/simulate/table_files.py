@@ -30,11 +30,7 @@ POLLUX = Path("traces/pollux-profiles/traces")
 
 
 def need_tables(named: Path) -> None:
-    """Refuse a file or directory that has been named and holds no table.
-
-    Raises:
-        InputFileError: So it is.
-    """
+    """Refuse a file or directory that has been named and holds no table. Raises InputFileError: so it is."""
     if _has_others(named) or has_sources(named) or pollux_table(named) is not None:
         return
     problem = f"holds no measured table; expected files such as {GAVEL_ALONE}, or any of Gavel's throughput files"

@@ -99,11 +99,7 @@ def result_of(key: CellKey, inputs: Mapping[str, Any], run: SimulatedRun, worklo
 
 
 def write_cell(folder: Path, result: CellResult) -> Path:
-    """Keep a simulation: its file is there whole, or not at all.
-
-    Raises:
-        OSError: It cannot be written.
-    """
+    """Keep a simulation: its file is there whole, or not at all. Raises OSError: it cannot be written."""
     m, stays = result.measured, result.stays
     meta = {
         "digest": digest_of(result.inputs), "inputs": dict(result.inputs), "key": list(result.key), "jobs": result.jobs,
@@ -161,11 +157,7 @@ def inputs_kept(folder: Path, key: CellKey) -> dict[str, Any] | None:
 
 
 def read_cell(folder: Path, key: CellKey) -> CellResult:
-    """Read a simulation that was kept.
-
-    Raises:
-        OSError: It cannot be read.
-    """
+    """Read a simulation that was kept. Raises OSError: it cannot be read."""
     with path_of(folder, key).open("rb") as file, np.load(file) as kept:
         meta, names = _json(kept["meta"]), _json(kept["names"])
         curves = ClusterCurves(**{name: kept[f"curve_{name}"] for name in CURVES})

@@ -62,11 +62,7 @@ Cells = Mapping[CellKey, Mapping[str, Value]]
 
 
 def write_figures(plan: StudyPlan, out: Path, cells: Cells) -> list[Path]:
-    """Write each figure as SVG, PDF and PNG.
-
-    Raises:
-        OSError: One cannot be written.
-    """
+    """Write each figure as SVG, PDF and PNG. Raises OSError: one cannot be written."""
     with style.as_wide_as(plan.figure_inch):
         paths = [path for load in plan.loads for path in _write_cdf(plan, out, cells, load)]
         if len(plan.loads) > 1:

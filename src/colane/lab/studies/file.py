@@ -87,11 +87,7 @@ class StudyPlan:
 
 
 def read_plan(path: Path) -> StudyPlan:
-    """Read a study file.
-
-    Raises:
-        StudyError: It cannot be read, or a key is unknown, missing or wrong.
-    """
+    """Read a study file. Raises StudyError: it cannot be read, or a key is unknown, missing or wrong."""
     try:
         given = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:

@@ -214,11 +214,7 @@ TABLES: Final[Mapping[Extra, tuple[tuple[str, ...], Callable[[CellResult], Itera
 
 
 def write_table(path: Path, table: TidyTable) -> Path:
-    """Write a table as CSV.
-
-    Raises:
-        OSError: The file cannot be written.
-    """
+    """Write a table as CSV. Raises OSError: the file cannot be written."""
     with whole(path) as draft, draft.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(table.columns)

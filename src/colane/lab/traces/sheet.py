@@ -76,11 +76,7 @@ class Sheet:
         return self.column(name, parse) if name in self._columns else [default] * len(self)
 
     def fail(self, row: int, message: str, column: str | None = None) -> None:
-        """Take a row as bad.
-
-        Raises:
-            InputFileError: Bad rows may not be skipped.
-        """
+        """Take a row as bad. Raises InputFileError: bad rows may not be skipped."""
         error = InputFileError(self.path, message, line=self.lines[row], column=column)
         if not self._skip:
             raise error

@@ -100,11 +100,7 @@ def is_throughputs(path: Path) -> bool:
 
 
 def read_any(path: Path) -> GavelTable:
-    """Read one of Gavel's files, flattened or not.
-
-    Raises:
-        InputFileError: It is of neither form.
-    """
+    """Read one of Gavel's files, flattened or not. Raises InputFileError: it is of neither form."""
     return read_isolated(path) if _is_csv(path) else read_json(path)
 
 
@@ -113,11 +109,7 @@ def _is_csv(path: Path) -> bool:
 
 
 def read_isolated(path: Path) -> GavelTable:
-    """Read `gavel_isolated.csv`.
-
-    Raises:
-        InputFileError: A missing column, a bad cell, or a job measured twice.
-    """
+    """Read `gavel_isolated.csv`. Raises InputFileError: a missing column, a bad cell, or a job measured twice."""
     sheet = read_sheet(path, read_text(path))
     types, alone = sheet.column("gpu_type", cells.word), sheet.column("consolidated", cells.flag)
     models = sheet.column("model", cells.word)

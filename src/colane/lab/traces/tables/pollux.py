@@ -107,11 +107,7 @@ def is_there(folder: Path) -> bool:
 
 
 def read(folder: Path) -> PolluxTable:
-    """Read all applications of a folder.
-
-    Raises:
-        InputFileError: A missing file or column, or a bad cell.
-    """
+    """Read all applications of a folder. Raises InputFileError: a missing file or column, or a bad cell."""
     found = sorted(folder.glob(f"*/{PLACEMENTS}"))
     return PolluxTable({path.parent.name: _application(path.parent) for path in found})
 

@@ -75,11 +75,7 @@ def read_mean_bytes(path: Path) -> Mapping[str, int]:
 
 
 def read_geometry(path: Path) -> SalusTable:
-    """Read `workload_geometry.csv`.
-
-    Raises:
-        InputFileError: A missing column, a bad cell, or a workload twice.
-    """
+    """Read `workload_geometry.csv`. Raises InputFileError: a missing column, a bad cell, or a workload twice."""
     sheet = read_sheet(path, read_text(path))
     names = sheet.unique_names("workload")
     parsers: tuple[tuple[str, Callable[[str], float]], ...] = (

@@ -48,11 +48,7 @@ class TopologyTable:
 
 
 def read(path: Path) -> TopologyTable:
-    """Read the profile.
-
-    Raises:
-        InputFileError: It is not of that form, or a time is negative.
-    """
+    """Read the profile. Raises InputFileError: it is not of that form, or a time is negative."""
     document = load_json(path, read_text(path))
     try:
         one_socket, across = _solo(document["solo"])
