@@ -16,7 +16,7 @@ from colane.agent.files.jobdir import JobDir
 from colane.agent.files.lease import KILL_MARGIN_S, Lease, since_boot_s
 from colane.agent.files.logs import read_log
 from colane.agent.supervisor import shim, shim_files
-from colane.server.nodes.leases import DRIFT_RATIO
+from colane.server.nodes.liveness import DRIFT_RATIO
 from colane.settings import table
 from colane.settings.readers import LEASE_MIN_S
 from tests.agent.agents import running

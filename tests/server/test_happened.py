@@ -23,11 +23,10 @@ from colane.model.reason import Reason, Why
 from colane.scheduling.registry import create
 from colane.server.notify.channels import Happening
 from colane.server.store.documents import decode_job, encode_job
-from colane.server.store.happened import changes
 from colane.server.store.store import AuditLine
 from colane.server.tending.teller import happening_of
 from colane.server.views.jobs_and_nodes import job_view
-from colane.server.writer.ledger import explain
+from colane.server.writer.ledger import changes, explain
 from colane.server.writer.meters import Meters
 from tests.core.test_idling import IdleSite
 from tests.core.test_laws import ANY_FACT, SEEDS, EventfulWorld

@@ -13,7 +13,7 @@ from colane.listening.standing import STANDING, Standing
 from colane.model.job import JobId
 from colane.server.board.clock import Clocks
 from colane.server.board.read_model import ReadModel, read_board
-from colane.server.nodes import leases
+from colane.server.nodes import liveness as leases
 from colane.server.store.identity import GRANTED_BEFORE_S, GRANTED_KEY, begin_epoch
 from colane.server.store.memory import MemoryStore
 from colane.server.store.store import META, StoreWriter, Transaction

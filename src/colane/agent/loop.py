@@ -29,9 +29,16 @@ from colane.agent.launch.launcher import gate_path, plan_launch, wants_mps
 from colane.agent.launch.mps import MpsManager
 from colane.agent.launch.users import Account, UnknownUserError, account_for, whose_jobs
 from colane.agent.link.contact import Contact
-from colane.agent.link.messages import Door, exclusive_message, node_object, report_object, with_sharing, with_turns
+from colane.agent.link.messages import (
+    Door,
+    Scheduler,
+    exclusive_message,
+    node_object,
+    report_object,
+    with_sharing,
+    with_turns,
+)
 from colane.agent.link.notice import SUSPECTED_FOR_S, NoticeWatch
-from colane.agent.link.scheduler import Scheduler
 from colane.agent.measuring import device_memory
 from colane.agent.measuring.bandwidth import BandwidthMeter
 from colane.agent.measuring.job_use import with_jobs_memory

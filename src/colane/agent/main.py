@@ -19,8 +19,7 @@ from colane.agent.app import make_app
 from colane.agent.config import AgentConfig
 from colane.agent.errors import AgentError
 from colane.agent.files.jobdir import StateDir
-from colane.agent.link.messages import Door
-from colane.agent.link.scheduler import Scheduler
+from colane.agent.link.messages import Door, Scheduler
 from colane.agent.loop import Agent
 from colane.client.agent_link import AgentLink
 from colane.client.hosts import is_loopback

@@ -26,7 +26,7 @@ NOUNS: Final = {
     "agent": "cli.service.agent",
     "submit": "cli.submit.command",
     "again": "cli.submit.again",
-    "resubmit": "cli.submit.resubmit",
+    "resubmit": "cli.submit.again:resubmit",
     "ps": "cli.jobs.ps",
     "top": "cli.top.command",
     "ui": "cli.service.ui",

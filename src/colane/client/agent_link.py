@@ -24,6 +24,9 @@ from colane.client.locate import urls_of
 from colane.client.tls import trusted
 
 # -- What a report may leave out, so that both sides have less to do: what is said once, and what is not known.
+#
+# Devices change seldom, and are described at length: they are left out while they are as the scheduler was told last.
+# Of samples every field that is null, or an empty text, stands for itself where it is left out.
 
 SAMPLED: Final = ("progress", "use")
 

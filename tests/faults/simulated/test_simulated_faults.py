@@ -17,7 +17,8 @@ from colane.agent.link.contact import Contact
 from colane.agent.reconcile import Key
 from colane.model.hardware import Drain
 from colane.scheduling.registry import POLICIES
-from colane.server.nodes import draining, leases
+from colane.server.nodes import draining
+from colane.server.nodes import liveness as leases
 from colane.server.store.identity import History
 from tests.faults.simulated.cluster import NODE_TIMEOUT_S, TRIED, CrashingStore, FaultyCluster, survive
 from tests.faults.simulated.disk import VirtualAttempt, VirtualDisk

@@ -10,8 +10,7 @@ from colane.agent.errors import AgentError, NotLaunchableError
 from colane.agent.files.heard import KnownHistory, told_by
 from colane.agent.files.jobdir import StateDir
 from colane.agent.files.lease import since_boot_s
-from colane.agent.link.messages import read_desired
-from colane.agent.link.scheduler import Scheduler
+from colane.agent.link.messages import Scheduler, read_desired
 from colane.agent.reconcile import Desired, Key
 from colane.api.nodes import LaunchObject
 from colane.api.reports import FinishedObject, RegistrationObject, ReportObject

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from colane.agent.config import AgentConfig
 from colane.agent.gate.values import Seen
@@ -12,19 +12,52 @@ from colane.agent.launch.gang import LOOPBACK
 from colane.agent.reconcile import Desired, DesiredJob, Key, Meeting, SaveRequest
 from colane.api.nodes import (
     DesiredJobObject,
+    FinishedAnswer,
+    FinishedJobsAnswer,
     GangObject,
+    LaunchObject,
     NodeObject,
     SaveObject,
     TurnsObject,
 )
 from colane.api.of_record import ProgressObject, as_object
-from colane.api.reports import JobReportObject, RegistrationObject, ReportObject
+from colane.api.reports import FinishedObject, JobReportObject, RegistrationObject, ReportObject
 from colane.devices import Devices
 from colane.model.hardware import EXCLUSIVE, Gpu
 from colane.model.job import JobKind
 from colane.model.placement import TurnRule, Turns
 from colane.model.profile import Memory
 from colane.model.versions import own_version, read_as
+
+# -- What the agent asks of the scheduler; `colane.client.agent_link.AgentLink` is the real one.
+
+
+class Scheduler(Protocol):
+    """The agent's side of the scheduler's REST API.
+
+    Every method raises `SchedulerUnreachable` when there is no answer, and another `SchedulerError` with the
+    answer's `status` when the scheduler refuses.
+    """
+
+    async def register(self, node: RegistrationObject) -> NodeObject:
+        """Make this node known; refused with 409 while another live agent has its name."""
+        ...
+
+    async def report(self, name: str, report: ReportObject) -> NodeObject:
+        """Tell what is here, and learn what shall be: the node object."""
+        ...
+
+    async def launch_info(self, job_id: int) -> LaunchObject:
+        """Give what is needed to start a job."""
+        ...
+
+    async def finished(self, finished: FinishedObject) -> FinishedAnswer:
+        """Tell that an attempt has ended; the answer tells how far the cluster is."""
+        ...
+
+    async def finished_together(self, ends: Sequence[FinishedObject]) -> FinishedJobsAnswer:
+        """Tell that several attempts have ended, at most `ENDS_MAX`; refused with 405 by one that is older."""
+        ...
 
 
 class Door(NamedTuple):

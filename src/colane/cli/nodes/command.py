@@ -11,13 +11,25 @@ from colane.cli import output
 from colane.cli.formatting import Format, print_formatted
 from colane.cli.jobs import objects as jobs
 from colane.cli.nodes.drain import state_text
-from colane.cli.nodes.mechanisms import on_and_off
 from colane.cli.output import ScreenColumn
 from colane.model.versions import own_version
 from colane.model.words import percent
 
 if TYPE_CHECKING:
     from colane.api.nodes import DesiredJobObject, GpuObject, NodeObject
+
+
+# -- Which of Colane's mechanisms are on, and why others are off, in one line.
+
+
+def on_and_off(told: Mapping[str, str]) -> str:
+    """Return which are on, then the others with why."""
+    on = [
+        name + value.removeprefix("on").replace(": ", " ", 1) for name, value in told.items() if value.startswith("on")
+    ]
+    off = [f"{name} ({value.removeprefix('off: ')})" for name, value in told.items() if not value.startswith("on")]
+    return f"on: {', '.join(on) or 'none'}" + (f"; off: {', '.join(off)}" if off else "")
+
 
 COLUMNS = (
     ScreenColumn("NODE"),

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import typer
 
 from colane.cli import output
-from colane.cli.nodes.mechanisms import on_and_off
+from colane.cli.nodes.command import on_and_off
 from colane.cli.service.command import ServiceStart, node_name, service_command, state_dir, token_of
 from colane.model.words import about_lease
 from colane.settings import table

@@ -14,9 +14,9 @@ from colane.cli.submit.command import Wait, hand_in
 from colane.cli.submit.jobfile import JobFile
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("again", epilog="Example: [bold]colane again 7 --gpus 2[/bold]")(again)
+def register(app: typer.Typer, name: str = "again") -> None:
+    """Add the command, by this name or the other, `resubmit`."""
+    app.command(name, hidden=name != "again", epilog=f"Example: [bold]colane {name} 7 --gpus 2[/bold]")(again)
 
 
 @job_options.with_job_options

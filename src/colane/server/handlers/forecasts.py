@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from colane.api.job_request import JobRequest
 from colane.api.plans import PlanAnswer, StartAnswer
-from colane.facts.foreseen import expected
+from colane.facts.job import expected
 from colane.model.job import JobId
 from colane.server.board.turn import Turn
 from colane.server.ground.access import Caller

@@ -12,7 +12,7 @@ from colane.api.wire_nodes import ReportBody
 from colane.model.job import JobKind
 from colane.server.board.read_model import NodeRecord
 from colane.server.ground.problems import RefusedError
-from colane.server.nodes import leases
+from colane.server.nodes import liveness as leases
 from colane.server.parts import Parts
 from colane.server.store.identity import granted
 

@@ -14,7 +14,7 @@ from colane.server.board.turn import Turn
 from colane.server.ground.access import Caller
 from colane.server.ground.problems import RefusedError
 from colane.server.handlers.grants import Grants
-from colane.server.nodes import leases
+from colane.server.nodes import liveness as leases
 from colane.server.nodes.behind import Ahead, BehindWatch
 from colane.server.parts import Parts
 from colane.server.store.identity import History, new_cluster_id

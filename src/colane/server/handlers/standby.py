@@ -28,7 +28,7 @@ from colane.server.board.read_model import (
     read_board,
 )
 from colane.server.handlers.leading import Leadership
-from colane.server.nodes.leases import DRIFT_RATIO
+from colane.server.nodes.liveness import DRIFT_RATIO
 from colane.server.parts import Parts
 from colane.server.store.attempts import AttemptRecord
 from colane.server.store.identity import LEADER, LEADER_KEY, History, Leader, begin_epoch, read_history

@@ -12,6 +12,34 @@ from collections.abc import Callable, Iterable, Mapping
 from math import inf
 from typing import Final, NamedTuple
 
+from colane.server.board.read_model import NodeRecord, ReadModel
+
+# -- How long jobs of a node may run without word from here.
+
+DRIFT_RATIO: Final = 0.01  # two machines' clocks run at rates that differ by less; crystals keep to a hundredth of that
+
+
+FAREWELL_S: Final = 180.0
+"""A scheduler that ends by order grants this, so that jobs run on until it, or another, is started."""
+FAREWELL_MAX_S: Final = 2.0  # so long it waits for agents to ask, before it ends
+
+
+def lease_s(read_model: ReadModel, record: NodeRecord, node_timeout_s: float) -> float | None:
+    """How long after its report all processes of a node must be gone if no other is answered; None: never."""
+    if not record.leased and stands_alone(read_model, record.node.name):
+        return None
+    return node_timeout_s / (1 + DRIFT_RATIO)
+
+
+def stands_alone(read_model: ReadModel, name: str) -> bool:
+    """Whether no other node could run a node's jobs: then they wait for it, however long it is silent."""
+    known = read_model.nodes.get(name)
+    pool = None if known is None else known.node.pool
+    return (known is None or not known.replaced) and not any(
+        other.node.pool == pool and not other.lost and other.node.name != name for other in read_model.nodes.values()
+    )
+
+
 GAP_RATIO: Final = 0.25
 """The scheduler looks every second or so; when it has not for this part of the time-out, it was not there."""
 

@@ -14,8 +14,7 @@ from typing import Any, Final
 from colane.api.forms import UNREADABLE
 from colane.api.jobs import FactsObject, JobObject, ListingAnswer, ReasonObject
 from colane.core.cluster.co_runners import Pacing
-from colane.facts.foreseen import expected
-from colane.facts.job import job_facts
+from colane.facts.job import expected, job_facts
 from colane.facts.may import may_do
 from colane.model.job import Job, JobId, JobState
 from colane.server.ground.access import Caller

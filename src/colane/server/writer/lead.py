@@ -18,7 +18,7 @@ from typing import Final
 
 from colane.listening.seldom import Seldom
 from colane.server.board.clock import since_boot_s
-from colane.server.nodes.leases import DRIFT_RATIO
+from colane.server.nodes.liveness import DRIFT_RATIO
 from colane.server.store.identity import LEADER, LEADER_KEY, Leader
 from colane.server.store.store import (
     META,
