@@ -10,17 +10,7 @@ from colane.api.nodes import Cores, EpochObject, SentGpu, SentTopology
 from colane.api.of_record import SentDeviceUse, SentJobUse, SentProgress
 from colane.api.reports import ENDS_MAX
 from colane.api.wire import AgentModel, DurationText, NodeName, WireModel
-from colane.model.bounds import (
-    TEXT_MAX,
-    WORD_MAX,
-    Count,
-    LongText,
-    MeasuredRatio,
-    Name,
-    Seconds,
-    Size,
-    word,
-)
+from colane.model.bounds import TEXT_MAX, WORD_MAX, Count, LongText, MeasuredRatio, Name, Seconds, Size, word
 from colane.model.field_values import GPUS_MAX, NO_CONTROLS
 from colane.model.hardware import TO_HOST_BYTES_PER_S
 from colane.model.versions import ADDRESS_SCHEMES, ENDS, PHASES

@@ -41,13 +41,7 @@ if TYPE_CHECKING:
     from colane.api.nodes import AgentSettingsAnswer, NodeObject, PoolObject, RemovedNodesAnswer
     from colane.api.of_record import MeasurementObject, ProfileObject
     from colane.api.plans import PlanAnswer, StartAnswer
-    from colane.api.records import (
-        AdoptedAnswer,
-        ForgottenAnswer,
-        HealthAnswer,
-        TokenObject,
-        UsageObject,
-    )
+    from colane.api.records import AdoptedAnswer, ForgottenAnswer, HealthAnswer, TokenObject, UsageObject
     from colane.api.samples import NodeSamplesAnswer
     from colane.api.seeing import ActCostObject, EfficiencyAnswer, OverviewAnswer
     from colane.api.stacks import StacksAnswer

@@ -422,12 +422,7 @@ def _opened(path: Path | None) -> Iterator[TextIO | None]:
 
 def make_study(request: Request, asked: _StudyRequest, loads: dict[int, Loaded], runs: list[SeededRun]) -> Study:
     """What is reported of runs."""
-    from colane.lab.commands.simulation import (  # noqa: PLC0415 - imported late
-        details,
-        inputs_object,
-        notes,
-        seed_notes,
-    )
+    from colane.lab.commands.simulation import details, inputs_object, notes, seed_notes  # noqa: PLC0415 - imported late
     from colane.lab.report.simulated import Study  # noqa: PLC0415
     from colane.lab.studies.reported import simulated_run  # noqa: PLC0415
 

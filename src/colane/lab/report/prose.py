@@ -4,14 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from colane.lab.report.metrics import (
-    FAILED,
-    Comparison,
-    GroupMetrics,
-    batch_differences,
-    compare,
-    slowdowns_exec,
-)
+from colane.lab.report.metrics import FAILED, Comparison, GroupMetrics, batch_differences, compare, slowdowns_exec
 from colane.lab.report.metrics import run_spans_alone as spans_alone
 from colane.lab.report.records import RunGroup, RunRecord
 from colane.model.hardware import DISTURBED_RATIO

@@ -7,15 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from colane.lab.report.measured import MeasuredSet, plain_family, short_name
-from colane.lab.report.metrics import (
-    Comparison,
-    GroupMetrics,
-    StepTimes,
-    Summary,
-    compare,
-    mean_of,
-    shared_ratios,
-)
+from colane.lab.report.metrics import Comparison, GroupMetrics, StepTimes, Summary, compare, mean_of, shared_ratios
 from colane.lab.report.prose import duration, percent
 from colane.lab.report.records import TIME_PARTS, JobTime, RunGroup, RunRecord, mean_parts_s
 

@@ -9,18 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from colane.lab.traces.layout import HEAD_CHARS, Document, FileLayout, Misfit, first_row, is_header
-from colane.lab.traces.readers import (
-    colane_csv,
-    columns,
-    gavel,
-    lists,
-    openb,
-    pai,
-    philly,
-    pollux,
-    salus,
-    topo,
-)
+from colane.lab.traces.readers import colane_csv, columns, gavel, lists, openb, pai, philly, pollux, salus, topo
 from colane.lab.traces.readers.assemble import Options
 from colane.lab.traces.workload import Note, Workload, collector_held
 from colane.model.nearest import did_you_mean

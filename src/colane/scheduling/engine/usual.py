@@ -10,15 +10,7 @@ from colane.core.cluster.draft import Draft
 from colane.core.cluster.load import GpuLoad
 from colane.model.job import Job, JobSpec
 from colane.model.reason import Reason, Why
-from colane.scheduling.engine.contracts import (
-    QUANTUM_S,
-    Candidate,
-    Classes,
-    Order,
-    Outlook,
-    SchedulingContext,
-    Verdict,
-)
+from colane.scheduling.engine.contracts import QUANTUM_S, Candidate, Classes, Order, Outlook, SchedulingContext, Verdict
 
 
 class SourceDefaults:

@@ -13,16 +13,9 @@ from colane.server.ground.sight import no_job
 from colane.server.parts import Parts
 from colane.server.store import documents
 from colane.server.store.attempts import ATTEMPTS, AttemptRecord
-from colane.server.store.store import (
-    FINISHED_JOBS,
-    Document,
-    UnreadableError,
-    job_key,
-)
+from colane.server.store.store import FINISHED_JOBS, Document, UnreadableError, job_key
 from colane.server.store.unreadable import read_one
-from colane.server.views.jobs_and_nodes import (
-    finished_view,
-)
+from colane.server.views.jobs_and_nodes import finished_view
 
 
 @dataclass(slots=True)

@@ -18,16 +18,9 @@ from colane.server.ground.sight import Sight, no_job
 from colane.server.handlers.finder import JobFinder
 from colane.server.parts import Parts
 from colane.server.store.attempts import ATTEMPTS, attempt_objects, shown_attempts
-from colane.server.store.store import (
-    LAUNCH_SPECS,
-)
+from colane.server.store.store import LAUNCH_SPECS
 from colane.server.store.unreadable import get_readable
-from colane.server.views.jobs_and_nodes import (
-    finished_view,
-    job_view,
-    sizes_view,
-    unmade_view,
-)
+from colane.server.views.jobs_and_nodes import finished_view, job_view, sizes_view, unmade_view
 from colane.server.views.listing import NO_REASON, facts_of, may_of, view_of, why_live
 from colane.server.views.look import span
 from colane.server.views.overview import JOBS_TOLD_MAX, OverviewMaker

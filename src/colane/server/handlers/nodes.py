@@ -27,11 +27,7 @@ from colane.server.samples.idle import IdleWatch, JobSeen
 from colane.server.samples.keeper import SampleKeeper
 from colane.server.store.store import LAUNCH_SPECS, Document, Store, StoreError
 from colane.server.store.unreadable import get_readable
-from colane.server.views.jobs_and_nodes import (
-    bandwidth_view,
-    closed,
-    node_view,
-)
+from colane.server.views.jobs_and_nodes import bandwidth_view, closed, node_view
 from colane.server.writer import changes
 
 # -- What jobs are started with, read for all who ask at the same time in one go of one thread.

@@ -48,12 +48,7 @@ from colane.model.phases import (
 )
 from colane.model.phases import NONE as NO_TOTALS
 from colane.model.placement import Placement, Slot
-from colane.model.profile import (
-    CorePace,
-    MemoryWindow,
-    Profile,
-    SetMeasurement,
-)
+from colane.model.profile import CorePace, MemoryWindow, Profile, SetMeasurement
 from colane.model.progress import Progress
 from colane.model.reason import Reason, Why
 from colane.model.sentences import sentence_of

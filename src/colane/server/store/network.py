@@ -6,14 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, ClassVar, Final
 
 from colane.server.store.checksums import Noting, Record
-from colane.server.store.store import (
-    Document,
-    Durability,
-    StoreError,
-    StoreWriter,
-    Unreadable,
-    judge_writer,
-)
+from colane.server.store.store import Document, Durability, StoreError, StoreWriter, Unreadable, judge_writer
 from colane.settings.store_address import StoreAddress
 
 SCHEMA: Final = 1

@@ -15,15 +15,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
 
-from colane.server.store.checksums import (
-    ALTERED,
-    SqlReading,
-    checksum,
-    document_text,
-    json_text,
-    shown,
-    text_checksum,
-)
+from colane.server.store.checksums import ALTERED, SqlReading, checksum, document_text, json_text, shown, text_checksum
 from colane.server.store.store import (
     AUDIT,
     AUDIT_LINES_MAX,

@@ -12,14 +12,7 @@ from typing import Final
 from colane.server.ground.problems import RefusedError
 from colane.server.parts import Parts
 from colane.server.samples.keeper import FLUSH_PERIOD_S
-from colane.server.store.store import (
-    FINISHED_JOBS,
-    Delete,
-    Store,
-    StoreError,
-    StoreWriter,
-    SupersededError,
-)
+from colane.server.store.store import FINISHED_JOBS, Delete, Store, StoreError, StoreWriter, SupersededError
 from colane.server.store.unreadable import keyed
 from colane.server.writer import changes
 from colane.server.writer.idempotency import expired

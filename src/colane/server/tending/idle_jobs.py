@@ -13,9 +13,7 @@ from colane.model.job import JobId
 from colane.server.board.turn import Turn
 from colane.server.ground.problems import RefusedError
 from colane.server.parts import Parts
-from colane.server.store.store import (
-    StoreError,
-)
+from colane.server.store.store import StoreError
 from colane.server.views.look import span
 from colane.server.views.overview import OverviewMaker
 from colane.server.writer import changes

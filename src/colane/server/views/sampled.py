@@ -7,12 +7,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from colane.api.of_record import as_object
-from colane.api.samples import (
-    ClusterSamplesAnswer,
-    DeviceSamplesObject,
-    JobSamplesAnswer,
-    NodeSamplesAnswer,
-)
+from colane.api.samples import ClusterSamplesAnswer, DeviceSamplesObject, JobSamplesAnswer, NodeSamplesAnswer
 from colane.server.samples.codec import Column, words_of
 from colane.server.samples.keeper import SampleKeeper, Window, window
 

@@ -8,13 +8,7 @@ from typing import Any, Final
 
 from colane.api.topologies import decode_topology
 from colane.api.wire import ProfileBody, ValueBody
-from colane.api.wire_nodes import (
-    BandwidthBody,
-    FinishedBody,
-    JobReport,
-    NodeBody,
-    ReportBody,
-)
+from colane.api.wire_nodes import BandwidthBody, FinishedBody, JobReport, NodeBody, ReportBody
 from colane.core.cluster.state import ClusterState
 from colane.core.events import (
     BandwidthObserved,

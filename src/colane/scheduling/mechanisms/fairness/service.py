@@ -20,12 +20,7 @@ from colane.scheduling.engine.live import LiveJobs
 from colane.scheduling.engine.times import RunTimes, kept_times
 from colane.scheduling.engine.walks import Entry, Lines, by_gain, each_ranked, priority_of, ranked
 from colane.scheduling.mechanisms.fairness.aim import TypeRequest
-from colane.scheduling.mechanisms.fairness.in_rounds import (
-    TypeRequests,
-    in_rounds,
-    present_round,
-    requests_for_lacks,
-)
+from colane.scheduling.mechanisms.fairness.in_rounds import TypeRequests, in_rounds, present_round, requests_for_lacks
 from colane.scheduling.mechanisms.fairness.shares import FairShares
 
 

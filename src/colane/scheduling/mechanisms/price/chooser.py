@@ -47,12 +47,7 @@ from colane.scheduling.engine.live import LiveJobs, is_past_min_runtime, ran_sin
 from colane.scheduling.engine.moving_costs import MOVE_PART, may_move
 from colane.scheduling.engine.usual import BoundReturn
 from colane.scheduling.mechanisms.fairness.users import Users
-from colane.scheduling.mechanisms.price.changes import (
-    GpuChange,
-    GpuChanges,
-    PlaceSearch,
-    returning_part,
-)
+from colane.scheduling.mechanisms.price.changes import GpuChange, GpuChanges, PlaceSearch, returning_part
 from colane.scheduling.mechanisms.price.whole import next_kept, next_whole
 from colane.scheduling.mechanisms.sharing.groups import GpuGroup, others
 from colane.scheduling.mechanisms.sharing.sharing_places import made_for
