@@ -22,7 +22,7 @@ from colane.settings import table
 from colane.settings.readers import Retention
 from colane.settings.setting import Raw, SettingError, Values
 from colane.settings.store_address import StoreAddress
-from colane.settings.together import judge_heartbeat
+from colane.settings.table import judge_heartbeat
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

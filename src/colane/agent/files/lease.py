@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 from colane.agent.supervisor import shim_files
-from colane.settings.together import REPORTS_PER_LEASE_MIN
+from colane.settings.table import REPORTS_PER_LEASE_MIN
 
 KILL_MARGIN_S = 1.0  # killing takes a moment, and so does noticing that it is time
 ENDING_MAX_RATIO = 1 / 3

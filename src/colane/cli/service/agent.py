@@ -17,8 +17,7 @@ from colane.cli.service.command import ServiceStart, log_to_stderr, node_name, s
 from colane.client.errors import BadUrl, Refused, SchedulerUnreachable
 from colane.client.locate import TOKEN_VARIABLE, URL_VARIABLE, default_state_dir, find_token, find_url
 from colane.settings.setting import Given, Values
-from colane.settings.table import AGENT, AGENT_DIR, AGENT_STATE, AGENTS, NAME, TOPOLOGY, URL
-from colane.settings.together import judge_heartbeat
+from colane.settings.table import AGENT, AGENT_DIR, AGENT_STATE, AGENTS, NAME, TOPOLOGY, URL, judge_heartbeat
 
 # -- What the scheduler tells agents to be set to, so that machines need no file of settings each.
 

@@ -16,8 +16,7 @@ from colane.cli.service.command import ConfigOption
 from colane.model.words import count
 from colane.settings.setting import SettingError, Values
 from colane.settings.sources import SettingsFile, find_file, gather
-from colane.settings.table import AGENT, AGENTS, LEASE, SECTIONS, SERVER
-from colane.settings.together import judge_heartbeat
+from colane.settings.table import AGENT, AGENTS, LEASE, SECTIONS, SERVER, judge_heartbeat
 
 FileArgument = Annotated[
     Path | None, typer.Argument(metavar="[FILE]", show_default=False, help="A file; without it, the one that counts.")

@@ -16,8 +16,7 @@ from colane.cli.nodes.command import on_and_off
 from colane.cli.service.command import ServiceStart, node_name, service_command, state_dir, token_of
 from colane.model.words import about_lease
 from colane.settings import table
-from colane.settings.table import AGENT, AGENTS, SERVER, UP, EngineName
-from colane.settings.together import judge_heartbeat
+from colane.settings.table import AGENT, AGENTS, SERVER, UP, EngineName, judge_heartbeat
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -4,23 +4,69 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from colane.api.job_request import JobRequest
 from colane.api.jobs import JobIdAnswer
 from colane.model.job import JobId
 from colane.model.problem import Problem
+from colane.server.board.hardware import Hardware
+from colane.server.board.slices import SLICE_JOBS_MAX, jobs_text
+from colane.server.board.submission import Admitted
 from colane.server.board.turn import Turn
 from colane.server.ground.access import Caller
-from colane.server.ground.problems import RefusedError
+from colane.server.ground.pools import PoolRules
+from colane.server.ground.problems import PROBLEMS_MAX, RefusedError
 from colane.server.ground.yielding import ITEMS_AT_ONCE, in_slices
 from colane.server.handlers import ownership
 from colane.server.notify.channels import unknown_channel
 from colane.server.parts import Parts
-from colane.server.submitting.admission import admit_all, named_as_given
+from colane.server.submitting.admission import admit, admit_all, judged, named_as_given
 from colane.server.submitting.deadlines import demand_possible, promised_in_slices, with_promises
 from colane.server.submitting.dependencies import Dependencies
-from colane.server.submitting.judging import JudgedBatch, judge_in_slices
 from colane.server.submitting.lookup import Families, Lookup
+
+# -- Large batches are judged before their turn, a few jobs at a time, and written as far as that is known by then.
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedBatch:
+    """A batch that was judged before its turn."""
+
+    hardware: Hardware  # the nodes it was judged for; for others it is judged anew
+    owned: Sequence[JobRequest]  # its requests, each with its user
+    admitted: list[Admitted]  # its jobs; fewer where it is refused
+    texts: list[str]  # of each slice of them `slices.jobs_text`
+    refused: RefusedError | None = None  # why none of them is taken
+
+    def jobs(self) -> list[Admitted]:
+        """Its jobs. Raises RefusedError: they are not taken."""
+        if self.refused is not None:
+            raise self.refused
+        return self.admitted
+
+
+async def judge_in_slices(
+    requests: Sequence[JobRequest],
+    hardware: Hardware,
+    workdir: str,
+    now_s: float,
+    families: Families,
+    pools: PoolRules | None = None,
+) -> JudgedBatch:
+    """Judge a large batch while others go on, as `admit_all` does in one go."""
+    admitted, texts, problems = list[Admitted](), list[str](), list[Problem]()
+    judge = partial(admit, hardware=hardware, workdir=workdir, now_s=now_s, families=families, pools=pools)
+    first = 0
+    async for part in in_slices(requests, SLICE_JOBS_MAX):
+        jobs = judged(part, first, problems, judge)
+        if len(problems) >= PROBLEMS_MAX:
+            break
+        admitted += jobs
+        first += len(part)
+        if not problems:
+            texts.append(jobs_text(jobs))
+    return JudgedBatch(hardware, requests, admitted, texts, RefusedError(422, problems) if problems else None)
 
 
 @dataclass(slots=True)
