@@ -84,7 +84,7 @@ class StrictCommand(TyperCommand):
             MisuseError: One of them would be taken for something else than was meant.
         """
         is_mixed = self.allow_interspersed_args
-        options = [param for param in self.params if param.param_type_name == "option"]
+        options: list[Any] = [param for param in self.params if param.param_type_name == "option"]
         told = {
             name: not (option.is_flag or option.count)
             for option in options
