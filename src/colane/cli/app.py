@@ -60,6 +60,8 @@ NOUNS: Final = {
     "store": "cli.service.store",
     "report": "lab.commands.report",
     "export": "lab.commands.export",
+    "replay": "lab.commands.replay:replay",
+    "whatif": "lab.commands.replay:whatif",
     "simulate": "lab.commands.simulate",
     "study": "lab.commands.study",
     "trace": "lab.commands.trace",

@@ -1,22 +1,27 @@
-"""`colane export`: finished jobs as a trace, with what was measured of them, to simulate them again."""
+"""`colane export`: the jobs of a time as a trace, with what was measured of them, to simulate them again."""
 
 from __future__ import annotations
 
+import time
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from datetime import datetime, timedelta
 from itertools import pairwise
 from math import inf
 from pathlib import Path
-from statistics import fmean
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from statistics import fmean, median
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
 import typer
 
 from colane.cli import output
-from colane.cli.errors import FailureError
+from colane.cli.errors import FailureError, MisuseError
 from colane.cli.jobs import objects as jobs
 from colane.client.told import in_force
 from colane.model.hardware import CPU_DEVICE_TYPE
+from colane.model.phases import ENDED
 from colane.model.words import count
 
 if TYPE_CHECKING:
@@ -144,13 +149,26 @@ def _beside(key: ProfileKey, others: Sequence[ProfileKey], table: MeasuredTable)
 
 
 class Exported(NamedTuple):
-    """The files, how many jobs there are in them, and how many were left out."""
+    """The files, how many jobs there are in them, how many were left out, and how many of those there had not ended."""
 
     trace: Path
     measured: Path
     cluster: Path
     jobs: int
     left_out: int
+    open: int = 0
+
+
+class TimeWindow(NamedTuple):
+    """From when to when jobs are taken, in unix time: those that waited or ran meanwhile.
+
+    Attributes:
+        since_s: Of a job that ran by then, what was left of it is taken.
+        until_s: Of a job that had not ended by then, all that is known now; 0 takes only those that have ended.
+    """
+
+    since_s: float = 0.0
+    until_s: float = 0.0
 
 
 def register(app: typer.Typer) -> None:
@@ -163,15 +181,18 @@ def export(
     only: Annotated[
         list[str] | None, typer.Option("--only", metavar="NAME=VALUE", help="Only jobs with this label.")
     ] = None,
+    since: Since = None,
+    until: Until = None,
     as_json: output.Json = False,
 ) -> None:
     """Write finished jobs as a trace, with measured profiles and the nodes, to simulate what would have been.
 
-    Jobs that never started are left out and counted.
+    With --since also those that wait or run: of a job that ran by then what was left, and of one that has not ended
+    what it has had and, where that is known, what is left. Jobs that ended without a start are left out and counted.
     """
-    wanted = jobs.parse_labels(only, "--only")
+    wanted, window = jobs.parse_labels(only, "--only"), parse_window(since, until, time.time())
     with jobs.client() as scheduler:
-        made = export_jobs(scheduler, wanted, out)
+        made = export_jobs(scheduler, wanted, out, window)
     if as_json:
         output.print_json({name: str(v) if isinstance(v, Path) else v for name, v in made._asdict().items()})
         return
@@ -182,8 +203,54 @@ def export(
     output.say(f"simulate them: colane simulate -c {made.cluster} -t {made.trace} --measured {made.measured} -p fifo")
 
 
-def export_jobs(scheduler: Client, wanted: Mapping[str, str], out: Path) -> Exported:
-    """Ask a scheduler for finished jobs and write them.
+ALL_ENDED: Final = TimeWindow()
+
+Since = Annotated[
+    str | None,
+    typer.Option("--since", metavar="TIME", help="Jobs of this time, as 7d, yesterday or 2026-11-28T09:00."),
+]
+Until = Annotated[
+    str | None, typer.Option("--until", metavar="TIME", show_default="now", help="End of that time, likewise.")
+]
+
+
+def parse_window(since: str | None, until: str | None, now_s: float) -> TimeWindow:
+    """Return the time that two options name.
+
+    Raises:
+        MisuseError: One of them names none, or it ends before it begins.
+    """
+    if since is None:
+        if until is not None:
+            raise MisuseError("--until: say --since, too")
+        return TimeWindow()
+    window = TimeWindow(_moment("--since", since, now_s), now_s if until is None else _moment("--until", until, now_s))
+    if not window.since_s <= window.until_s <= now_s:
+        raise MisuseError("--until: must be after --since, and not in the future")
+    return window
+
+
+def _moment(option: str, text: str, now_s: float) -> float:
+    """A moment that has been: how long ago, yesterday's midnight, or a time of the calendar."""
+    from colane.model.quantities import parse_duration_s  # noqa: PLC0415 - imported late
+
+    midnight = datetime.fromtimestamp(now_s).astimezone().replace(hour=0, minute=0, second=0, microsecond=0)
+    days = {"now": 0.0, "today": now_s - midnight.timestamp()}
+    days["yesterday"] = now_s - (midnight - timedelta(days=1)).timestamp()
+    if text in days:
+        return now_s - days[text]
+    with suppress(ValueError):
+        return now_s - parse_duration_s(text)
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except ValueError:
+        raise MisuseError(f"{option}: must be as 7d, yesterday or 2026-11-28T09:00, got {text!r}") from None
+
+
+def export_jobs(
+    scheduler: Client, wanted: Mapping[str, str], out: Path, window: TimeWindow = ALL_ENDED, now_s: float | None = None
+) -> Exported:
+    """Ask a scheduler for jobs and write them.
 
     Raises:
         FailureError: There are none, or the directory cannot be written.
@@ -192,26 +259,67 @@ def export_jobs(scheduler: Client, wanted: Mapping[str, str], out: Path) -> Expo
     from colane.lab.traces.readers import colane_csv  # noqa: PLC0415
     from colane.lab.traces.tables import measured  # noqa: PLC0415
 
+    now_s = time.time() if now_s is None else now_s
     items = [item for item in scheduler.finished_jobs(labels=wanted) if item.get("elements") is None]
     ran = [item for item in items if item["start_s"] is not None]
-    if not ran:
-        raise FailureError("export: no job has run and ended yet" + (" with these labels" if wanted else ""))
+    live: list[JobObject] = [
+        {**item, "end_s": None if item["start_s"] is None else now_s}  # as if those that run ended now
+        for item in (scheduler.live_jobs() if window.until_s else ())
+        if item.get("elements") is None and wanted.items() <= item["labels"].items()
+    ]
+    taken = [item for item in (*ran, *live) if _is_within(item, window)]
+    if not taken:
+        when = " in this time" if window.until_s else ""
+        raise FailureError(f"no job has run and ended yet{when}" + (" with these labels" if wanted else ""))
     profiles, nodes = read_profiles(scheduler), scheduler.nodes()
-    there = device_uses(ran, _gpu_types(nodes))
+    types = _gpu_types(nodes)
+    there = device_uses([*ran, *(item for item in live if item["start_s"] is not None)], types)
     table = measured.from_profiles(profiles.values(), read_measurements(scheduler))
     table = replace(table, overhead=fit(list(run_overheads(ran, there, table))))
     alone = frozenset(item["id"] for item in ran if _shared_ratio(item, there) <= ALONE_RATIO_MAX)
-    made = Exported(out / "trace.csv", out / "measured.json", out / "cluster.yaml", len(ran), len(items) - len(ran))
+    left_out = sum(item["start_s"] is None and _is_within(item, window) for item in items)
+    workload = _workload(taken, KnownOfRuns(table, types, alone, RunLengths(ran), window))
+    made = Exported(
+        out / "trace.csv", out / "measured.json", out / "cluster.yaml", len(taken), left_out,
+        sum(job.outcome not in ENDED for job in workload.jobs),
+    )  # fmt: skip
     try:
         out.mkdir(parents=True, exist_ok=True)
-        colane_csv.write(_workload(ran, table, _gpu_types(nodes), alone), made.trace)
+        colane_csv.write(workload, made.trace)
         measured.write(table, made.measured)
         import yaml  # noqa: PLC0415 - commands import what they need
 
-        made.cluster.write_text(yaml.safe_dump(_cluster(nodes), sort_keys=False), encoding="utf-8")
+        made.cluster.write_text(yaml.safe_dump(_cluster(nodes, ran), sort_keys=False), encoding="utf-8")
     except OSError as error:
         raise FailureError(f"--out: {out} cannot be written: {error.strerror}") from error
     return made
+
+
+def _is_within(item: JobObject, window: TimeWindow) -> bool:
+    has_ended = item["state"] in ENDED and (item["end_s"] or inf) <= window.since_s
+    return not has_ended and item["submit_s"] < (window.until_s or inf)
+
+
+class RunLengths:
+    """How long jobs ran that have ended: what one that has not may still take."""
+
+    def __init__(self, ran: Sequence[JobObject]) -> None:
+        self._all = sorted(end_s - start_s for start_s, end_s in map(run_of, ran))
+        self._of: dict[str, list[float]] = {}
+        for item in ran:
+            start_s, end_s = run_of(item)
+            self._of.setdefault(item["family"], []).append(end_s - start_s)
+
+    def longer(self, family: str, age_s: float) -> list[float]:
+        """Those of its family that ran for longer, ascending; else those of any; else twice what it has had."""
+        for known in (sorted(self._of.get(family, ())), self._all):
+            if longer := known[bisect_right(known, age_s) :]:
+                return longer
+        return [max(2 * age_s, UNKNOWN_S)]
+
+
+UNKNOWN_S: Final = 3600.0
+"""What a job takes where no job has ended yet."""
 
 
 ALONE_RATIO_MAX = 0.01
@@ -230,60 +338,122 @@ def _gpu_types(nodes: Sequence[NodeObject]) -> dict[str, str]:
     return {f"{node['name']}/{gpu['index']}": gpu["type"] for node in nodes for gpu in node["gpus"]}
 
 
-def _workload(
-    items: Sequence[JobObject], table: MeasuredTable, types: Mapping[str, str], alone: frozenset[int]
-) -> Workload:
+class KnownOfRuns(NamedTuple):
+    """What is known of jobs beside their records: speeds, types of GPUs, who ran alone, lengths, and the time."""
+
+    table: MeasuredTable
+    types: Mapping[str, str]
+    alone: frozenset[int]
+    lengths: RunLengths
+    window: TimeWindow
+
+
+def _workload(items: Sequence[JobObject], known: KnownOfRuns) -> Workload:
     from colane.lab.traces.workload import Workload  # noqa: PLC0415 - imported late
 
-    ordered = sorted(items, key=lambda item: (item["submit_s"], item["id"]))
-    first_s = ordered[0]["submit_s"]
+    since_s = known.window.since_s
+    ordered = sorted(items, key=lambda item: (max(item["submit_s"], since_s), not _ran_by(item, since_s), item["id"]))
+    first_s = since_s or ordered[0]["submit_s"]
     names = _names(ordered)
-    made = tuple(
-        _job(number, item, first_s, table, types, names, is_alone=item["id"] in alone)
-        for number, item in enumerate(ordered, 1)
-    )
+    made = tuple(_job(number, item, first_s, names, known) for number, item in enumerate(ordered, 1))
     return Workload(name="export", jobs=made)
 
 
+def _ran_by(item: JobObject, at_s: float) -> bool:
+    return item["start_s"] is not None and item["start_s"] < at_s
+
+
 def _job(
-    number: int,
-    item: JobObject,
-    first_s: float,
-    table: MeasuredTable,
-    types: Mapping[str, str],
-    names: Mapping[int, Sequence[str]],
-    *,
-    is_alone: bool,
+    number: int, item: JobObject, first_s: float, names: Mapping[int, Sequence[str]], known: KnownOfRuns
 ) -> TraceJob:
-    from colane.lab.traces.tables.measured import OVERHEAD, RAN_ON  # noqa: PLC0415
+    from colane.lab.traces.tables.measured import ENDED_S, HAD_S, OVERHEAD, RAN_ON, STARTED_S  # noqa: PLC0415
     from colane.lab.traces.workload import TraceJob  # noqa: PLC0415
     from colane.model.job import JobId, JobSpec  # noqa: PLC0415 - imported late
 
-    gpu_type = types.get(item["gpus"][0], "") if item["gpus"] else ""
+    has_ended = item["state"] in ENDED
+    gpu_type = known.types.get(item["gpus"][0], "") if item["gpus"] else ""
     after = _after(item, names)
-    steps = item["steps"] or None
-    own_s = _own_overhead_s(item, gpu_type, table, is_alone=is_alone)
+    is_alone = item["id"] in known.alone
+    run = _run(item, gpu_type, known, is_alone=is_alone)
+    left_ratio = 1.0
+    if _ran_by(item, known.window.since_s):
+        had_s = known.window.since_s - run_of(item)[0]
+        left_ratio = max(0.0, 1 - had_s / max(run.whole_s, had_s))
+    labels = {**item["labels"], RAN_ON: gpu_type, OVERHEAD: str(run.own_s if left_ratio == 1 else 0.0)}
+    if left_ratio == 1 and item["start_s"] is not None:
+        labels[STARTED_S] = str((item.get("first_start_s") or run_of(item)[0]) - first_s)
+    if left_ratio == 1 and has_ended:
+        labels[ENDED_S] = str(run_of(item)[1] - first_s)
+    if run.is_open:
+        labels[HAD_S] = str(run.had_s)
     spec = JobSpec(
         name=f"job-{item['id']}",
         family=item["family"],
-        labels={**item["labels"], RAN_ON: gpu_type, OVERHEAD: str(own_s)},
+        labels=labels,
         gpus=item["needs"]["gpus"],
         sizes=tuple(item["needs"].get("sizes") or ()),
-        **{**dict(_declared(item)), "steps_total": steps},
+        **{
+            **dict(_declared(item)),
+            "steps_total": None if run.steps is None else max(1, round(run.steps * left_ratio)),
+        },
     )
-    is_whole = is_alone and item["state"] == "succeeded"
-    start_s, end_s = run_of(item)
-    run_s = max(0.0, end_s - start_s - own_s)
     return TraceJob(
         id=JobId(number),
-        submit_s=item["submit_s"] - first_s,
+        submit_s=max(0.0, item["submit_s"] - first_s),
         spec=spec,
-        duration_s=run_s if is_whole else _kind_s(item, steps, gpu_type, table) or run_s,
+        duration_s=run.work_s * left_ratio,
         outcome=item["state"],
-        held_s=held_s(item, is_ordered=bool(after)),
+        held_s=held_s(item, is_ordered=bool(after)) if item["start_s"] is not None else 0.0,
         after=after,
         changed_limit_s=_changed_limit_s(item),
     )
+
+
+class WorkOfRun(NamedTuple):
+    """What a job has to do.
+
+    Attributes:
+        steps: Those that it makes; None where it makes none.
+        work_s: What they take alone.
+        own_s: What its run takes besides them.
+        whole_s: How long its run took, or is taken to take, as it was recorded.
+        had_s: How long it has run.
+        is_open: It has not ended, and nothing tells how long it takes: `work_s` is the middle of what others took.
+    """
+
+    steps: int | None
+    work_s: float
+    own_s: float
+    whole_s: float
+    had_s: float
+    is_open: bool = False
+
+
+def _run(item: JobObject, gpu_type: str, known: KnownOfRuns, *, is_alone: bool) -> WorkOfRun:
+    table = known.table
+    if item["state"] in ENDED:
+        steps = item["steps"] or None
+        own_s = _own_overhead_s(item, gpu_type, table, is_alone=is_alone)
+        start_s, end_s = run_of(item)
+        run_s = max(0.0, end_s - start_s - own_s)
+        is_whole = is_alone and item["state"] == "succeeded"
+        work_s = run_s if is_whole else _kind_s(item, steps, gpu_type, table) or run_s
+        return WorkOfRun(steps, work_s, own_s, end_s - start_s, end_s - start_s)
+    told, had_s = item["facts"], 0.0
+    if item["start_s"] is not None:
+        start_s, end_s = run_of(item)
+        had_s = end_s - start_s
+    steps = told["steps_total"]
+    if item["start_s"] is not None and told["left_s"] is not None:
+        whole_s = had_s + told["left_s"]
+        return WorkOfRun(steps, _kind_s(item, steps, gpu_type, table) or whole_s, 0.0, whole_s, had_s)
+    for kind in {gpu_type} if gpu_type else sorted(set(known.types.values())):
+        known_s = _kind_s(item, steps, kind, table)
+        if known_s is not None:
+            return WorkOfRun(steps, known_s, table.overhead.alone_s, had_s + known_s, had_s)
+    longer = known.lengths.longer(item["family"], had_s)
+    middle_s = longer[len(longer) // 2]
+    return WorkOfRun(None, middle_s, 0.0, middle_s, had_s, is_open=True)
 
 
 def _declared(item: JobObject) -> Iterator[tuple[str, Any]]:
@@ -367,8 +537,22 @@ def _kind_s(item: JobObject, steps: int | None, gpu_type: str, table: MeasuredTa
     return None if known is None or steps is None else steps * known.step_s
 
 
-def _cluster(nodes: Sequence[NodeObject]) -> dict[str, Any]:
-    return {"name": "export", "groups": list(_groups(nodes))}
+def _cluster(nodes: Sequence[NodeObject], ran: Sequence[JobObject]) -> dict[str, Any]:
+    costs = {}
+    for name, (before, after) in COSTS.items():  # as medians over all stories
+        took_s = [
+            line["at_s"] - last["at_s"]
+            for item in ran
+            for last, line in pairwise(item.get("story", ()))
+            if last["state"] in before and line["state"] in after
+        ]
+        if took_s:
+            costs[name] = round(median(took_s), 3)
+    return {"name": "export", **({"costs": costs} if costs else {}), "groups": list(_groups(nodes))}
+
+
+COSTS: Final = {"launch": ({"assigned"}, {"launching"}), "stop": ({"stopping", "checkpointing"}, {"queued"})}
+"""What living takes besides steps: from being in one of these states to being in one of those."""
 
 
 def _groups(nodes: Sequence[NodeObject]) -> Iterator[dict[str, Any]]:

@@ -24,6 +24,12 @@ RAN_ON = "ran_on"
 OVERHEAD = "overhead_s"
 """Label of an exported job: seconds its run took besides its steps."""
 
+STARTED_S, ENDED_S = "started_s", "ended_s"
+"""Labels of an exported job that came after the beginning: when it first started and ended, on the trace's clock."""
+
+HAD_S = "had_s"
+"""Label of an exported job that has not ended, and of which nothing tells how long it takes: how long it had run."""
+
 UNITS_PER_S = 2e8
 """C counts percent x us over two steps: a step of 1 s at full occupancy counts this much (paper A, eq. 4.3)."""
 

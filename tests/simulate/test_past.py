@@ -1,0 +1,208 @@
+"""`colane replay`, `colane whatif`: the jobs of a time again, and what a change would do to them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from colane.cli import app
+from colane.cli.errors import MisuseError
+from colane.lab.commands.export import TimeWindow, export_jobs, parse_window
+from colane.lab.commands.replay import PastFigures, ReplayedJob, drawn, recorded, same_order_ratio, trust, with_nodes
+from colane.lab.simulate.request import LIVE, Request, inputs, load
+from colane.lab.simulate.run import simulate
+from colane.lab.traces.read import read
+from colane.lab.traces.tables.measured import ENDED_S, HAD_S, STARTED_S
+from colane.lab.traces.workload import TraceJob
+
+from .test_replay import FakeScheduler, _record
+
+NOW_S = 960.0
+
+
+class OneDevice(FakeScheduler):
+    """Ten jobs of one family, 100 s each, one after another on one device; the seventh runs, three wait."""
+
+    def finished_jobs(self, labels: object = None) -> list[dict[str, Any]]:
+        del labels
+        return [self._opaque(number, 100.0) for number in range(6)]
+
+    def live_jobs(self) -> list[dict[str, Any]]:
+        unknown = {"steps_total": None, "left_s": None}
+        running = self._opaque(6, 60.0) | {"state": "running", "facts": unknown}
+        waiting = [
+            self._opaque(number, 0.0)
+            | {"state": "queued", "start_s": None, "end_s": None, "gpus": [], "facts": unknown}
+            for number in (7, 8, 9)
+        ]
+        return [running, *waiting]
+
+    @staticmethod
+    def _opaque(number: int, span_s: float) -> dict[str, Any]:
+        submit_s, start_s = 300.0 + number, 300.0 + 100 * number
+        made = _record(number + 1, "a", submit_s, span_s, 0, waited_s=start_s - submit_s)
+        return made | {"progress": None, "steps": 0}
+
+
+def _exported(folder: Path, window: TimeWindow) -> tuple[TraceJob, ...]:
+    made = export_jobs(OneDevice(), {}, folder, window, NOW_S)  # type: ignore[arg-type]
+    jobs = read(str(made.trace), "colane").jobs
+    assert len(jobs) == made.jobs
+    return jobs
+
+
+def test_a_time_holds_what_was_left_of_what_ran_and_all_that_waits(tmp_path: Path) -> None:
+    jobs = _exported(tmp_path, TimeWindow(760.0, NOW_S))  # five and six start at 700 and 800
+    assert [job.spec.name for job in jobs] == [f"job-{number}" for number in range(5, 11)]
+    assert [job.submit_s for job in jobs] == [0.0] * 6
+    assert jobs[0].duration_s == pytest.approx(40.0), "60 of its 100 s were over"
+    assert STARTED_S not in jobs[0].spec.labels, "it is no start of this time"
+    assert [float(jobs[1].spec.labels[name]) for name in (STARTED_S, ENDED_S)] == [40.0, 140.0]
+    assert [job.spec.labels.get(HAD_S) for job in jobs] == [None, None, "60.0", "0.0", "0.0", "0.0"]
+    assert [job.duration_s for job in jobs[2:]] == [pytest.approx(100.0)] * 4, "the middle of what others took"
+
+
+def test_without_a_time_it_is_what_has_ended(tmp_path: Path) -> None:
+    assert [job.outcome for job in _exported(tmp_path, TimeWindow())] == ["succeeded"] * 6
+
+
+def test_this_moment_is_what_runs_and_waits(tmp_path: Path) -> None:
+    jobs = _exported(tmp_path, TimeWindow(NOW_S, NOW_S))
+    assert [job.outcome for job in jobs] == ["running", "queued", "queued", "queued"]
+    assert jobs[0].duration_s == pytest.approx(40.0)
+
+
+def test_lengths_that_nothing_tells_are_drawn_of_longer_ones_and_others_stay(tmp_path: Path) -> None:
+    jobs = _exported(tmp_path, TimeWindow(310.0, NOW_S))
+    spread = [replace(job, duration_s=10.0 * job.id) if HAD_S not in job.spec.labels else job for job in jobs]
+    draws = [drawn(spread, seed) for seed in range(20)]
+    assert drawn(spread, 3) == draws[3]
+    for name in ("job-8", "job-10"):
+        assert len({job.duration_s for draw in draws for job in draw if job.spec.name == name}) > 1
+    known = [job for job in spread if HAD_S not in job.spec.labels]
+    assert all([job for job in draw if HAD_S not in job.spec.labels] == known for draw in draws)
+
+
+def test_the_policy_that_ruled_is_trusted_on_its_own_past(tmp_path: Path) -> None:
+    _exported(tmp_path, TimeWindow(300.0, NOW_S))
+    loaded = load(_request(tmp_path), 0)
+    near = trust(recorded(loaded.workload.jobs), _times(tmp_path, "fifo"))
+    assert near.jobs == 6
+    assert near.is_trusted, near
+    assert near.same_order_ratio == 1.0
+
+
+def test_trust_is_lost_where_what_was_is_not_what_is_simulated() -> None:
+    was = [ReplayedJob(f"{n}", 0.0, 100.0 * n, 100.0 * n + 100) for n in range(5)]
+    late = [ReplayedJob(f"{n}", 0.0, 200.0 * (4 - n), 200.0 * (4 - n) + 200) for n in range(5)]
+    near = trust(was, late)
+    assert not near.is_trusted
+    assert near.errors["makespan_s"] == pytest.approx(1.0)
+    assert near.same_order_ratio == 0.0
+    assert same_order_ratio(was, was) == 1.0
+    assert PastFigures.of(was).mean_wait_s == 200.0
+
+
+def test_more_nodes_are_a_fresh_simulation_of_that_cluster(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _exported(tmp_path / "past", TimeWindow(300.0, NOW_S))
+    assert app.run(["whatif", "--past", str(tmp_path / "past"), "--ruled", "fifo", "--nodes", "+2", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    text = (tmp_path / "past" / "cluster.yaml").read_text()
+    (tmp_path / "past" / "cluster.yaml").write_text(text.replace("- name: n\n", "- name: n\n  count: 3\n"))
+    request = _request(tmp_path / "past")
+    fresh = [
+        PastFigures.of(_times(tmp_path / "past", "fifo", drawn(load(request, 0).workload.jobs, seed)))
+        for seed in range(8)
+    ]
+    mean = sum(one.mean_jct_s for one in fresh) / 8
+    assert told["tried"][1]["figures"]["mean_jct_s"] == pytest.approx(mean, rel=1e-12)
+    assert told["tried"][1]["differences"]["mean_wait_s"][0] < -0.5
+
+
+def test_the_same_past_gives_the_same_bytes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _exported(tmp_path, TimeWindow(300.0, NOW_S))
+    told = []
+    for _ in range(2):
+        assert app.run(["replay", "--past", str(tmp_path), "--ruled", "fifo", "-p", "srtf", "--json"]) == 0
+        told.append(capsys.readouterr().out)
+    assert told[0] == told[1]
+    assert [row["name"] for row in json.loads(told[0])["tried"]] == ["fifo", "srtf"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["whatif"], "say what is to change"),
+        (["whatif", "--nodes", "two"], "--nodes: must be as +2"),
+        (["whatif", "--nodes=-1"], "leaves none"),
+        (["whatif", "--nodes", "big:+1"], "there is no pool 'big'; known: default"),
+        (["whatif", "--quota", "ann=4"], "--quota: must be as ann.gpus=4"),
+        (["whatif", "-p", "fiffo"], "did you mean fifo"),
+        (["replay", "-p", "fiffo"], "did you mean fifo"),
+    ],
+)
+def test_mistakes_are_told_in_a_line(
+    words: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _exported(tmp_path, TimeWindow(300.0, NOW_S))
+    assert app.run([*words, "--past", str(tmp_path), "--ruled", "fifo"]) != 0
+    error = capsys.readouterr().err
+    assert said in error
+    assert "Traceback" not in error
+
+
+def test_a_folder_that_is_no_past_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert app.run(["replay", "--past", str(tmp_path)]) != 0
+    assert "has no cluster.yaml" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("since", "until", "window"),
+    [
+        (None, None, TimeWindow()),
+        ("1h", None, TimeWindow(1e9 - 3600, 1e9)),
+        ("now", None, TimeWindow(1e9, 1e9)),
+        ("2h", "1h", TimeWindow(1e9 - 7200, 1e9 - 3600)),
+        ("2001-09-08T00:00:00+00:00", "1h", TimeWindow(999907200.0, 1e9 - 3600)),
+    ],
+)
+def test_times_are_how_long_ago_or_of_the_calendar(since: str | None, until: str | None, window: TimeWindow) -> None:
+    assert parse_window(since, until, 1e9) == window
+
+
+@pytest.mark.parametrize(("since", "until"), [("soon", None), (None, "1h"), ("1h", "2h"), ("2001-09-10", None)])
+def test_other_times_are_refused(since: str | None, until: str | None) -> None:
+    with pytest.raises(MisuseError, match=r"--(since|until): must be|say --since"):
+        parse_window(since, until, 1e9)
+
+
+def test_nodes_go_from_the_end_of_their_pool() -> None:
+    cluster = load(Request(cluster="v100-36", trace="poisson:jobs=2,gap=1"), 0).cluster
+    names = [node.name for node in cluster.nodes]
+    assert [node.name for node in with_nodes(cluster, "-2").nodes] == names[:-2]
+    more = with_nodes(cluster, "default:+2")
+    assert more.gpus == cluster.gpus + 8
+    assert len({node.name for node in more.nodes}) == len(names) + 2
+
+
+def _request(folder: Path) -> Request:
+    return Request(
+        cluster=str(folder / "cluster.yaml"), trace=str(folder / "trace.csv"), trace_format="colane",
+        measured=folder / "measured.json", live=LIVE,
+    )  # fmt: skip
+
+
+def _times(folder: Path, policy: str, jobs: list[TraceJob] | None = None) -> list[ReplayedJob]:
+    loaded = load(_request(folder), 0)
+    if jobs is not None:
+        loaded = replace(loaded, workload=replace(loaded.workload, jobs=tuple(jobs)))
+    run = simulate(inputs(_request(folder), loaded, policy, 0, as_published=False))
+    rows, by_id = run.ledger.rows, {int(job.id): job for job in loaded.workload.jobs}
+    return [
+        ReplayedJob(by_id[job].spec.name, by_id[job].submit_s, start_s, end_s)
+        for job, start_s, end_s in zip(rows.id, rows.first_start_s, rows.end_s, strict=True)
+    ]
