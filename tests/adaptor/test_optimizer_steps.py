@@ -192,7 +192,102 @@ for i in range(99):
         p.grad = grad
     opt.step()
 """
+HYBRID_OF_MANY = f"""{SMALL}
+opts = [torch.optim.SGD([p], lr=0.1) for p in model.parameters()]
+for i in range(12):
+    loss_of().backward()
+    for opt in opts:
+        opt.step()
+    for opt in opts:
+        opt.zero_grad()
+"""
+MUON = f"""{SMALL}
+muon = torch.optim.Muon([p for p in model.parameters() if p.ndim == 2], lr=0.01)
+adam = torch.optim.AdamW([p for p in model.parameters() if p.ndim < 2], lr=0.01)
+def train(steps, *order):  # a bias steps every so many steps, as the embedding of some recipes
+    for i in range(1, steps + 1):
+        loss_of().backward()
+        for opt, each in order:
+            if i % each == 0:
+                opt.step(); opt.zero_grad()
+"""
+MUON_INSIDE = f"""{MUON}
+class Both(torch.optim.Optimizer):
+    def __init__(self):
+        super().__init__(model.parameters(), dict(lr=0.01))
+    def step(self, closure=None):
+        muon.step(); adam.step()
+opt = Both()
+for i in range(12):
+    opt.zero_grad(); loss_of().backward(); opt.step()
+"""
+APEX = f"""{SMALL}
+import contextlib
+class Amp:  # as Apex' FP16_Optimizer: the steps are those of 32-bit masters
+    def __init__(self, params):
+        self.params = list(params)
+        self.masters = [p.detach().float().clone().requires_grad_() for p in self.params]
+        self.inner = torch.optim.SGD(self.masters, lr=0.1)
+    @contextlib.contextmanager
+    def scaled(self, loss):
+        yield loss * 128
+        for p, master in zip(self.params, self.masters):
+            master.grad, p.grad = p.grad.float() / 128, None
+    def step(self):
+        self.inner.step()
+        with torch.no_grad():
+            for p, master in zip(self.params, self.masters):
+                p.copy_(master)
+    def __getattr__(self, name):
+        return getattr(self.inner, name)
+model.bfloat16(); x, y = x.bfloat16(), y.bfloat16(); opt = Amp(model.parameters())
+for i in range(12):
+    with opt.scaled(loss_of()) as loss:
+        loss.backward()
+    opt.step(); opt.zero_grad()
+"""
+PATCHED = f"""{SMALL}{SGD}
+scaler, own = torch.amp.GradScaler("cpu", init_scale=4.0), opt.step
+def step(*args, **kwargs):  # as accelerate learns whether the scaler has called it
+    return own(*args, **kwargs)
+for i in range(10):
+    scaler.scale(loss_of() * (float("inf") if i in (2, 5) else 1.0)).backward()
+    opt.step = step; scaler.step(opt); scaler.update(); opt.step = own; opt.zero_grad()
+"""
+SCALED_HYBRID = f"""{HYBRID}
+scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
+for i in range(10):
+    scaler.scale(loss_of() * (float("inf") if i in (2, 5) else 1.0)).backward()
+    for opt in opts:
+        scaler.step(opt); opt.zero_grad()
+    scaler.update()
+"""
+RELEASED = f"""{SMALL}
+from torch.distributed.optim import _apply_optimizer_in_backward
+_apply_optimizer_in_backward(torch.optim.SGD, model[0].parameters(), dict(lr=0.1))
+rest = torch.optim.SGD(model[2].parameters(), lr=0.1)
+for i in range(8):
+    loss_of().backward(); rest.step(); rest.zero_grad()
+"""
+SHARDED = f"""{SMALL}
+import os
+from torch.distributed.optim import ZeroRedundancyOptimizer
+torch.distributed.init_process_group("gloo", init_method="file://" + os.path.abspath("store"), rank=0, world_size=1)
+opt = ZeroRedundancyOptimizer(model.parameters(), torch.optim.AdamW, lr=0.01)
+for i in range(8):
+    opt.zero_grad(); loss_of().backward(); opt.step()
+"""
 EXACT = {
+    "hybrid of many": (HYBRID_OF_MANY, 12),
+    "muon": (MUON + "train(12, (muon, 1), (adam, 1))", 12),
+    "muon, rare after": (MUON + "train(12, (muon, 1), (adam, 2))", 12),
+    "muon, rare before": (MUON + "train(12, (adam, 3), (muon, 1))", 12),
+    "muon inside": (MUON_INSIDE, 12),
+    "apex": (APEX, 12),
+    "patched step": (PATCHED, 10),
+    "scaler of two": (SCALED_HYBRID, 22),
+    "released": (RELEASED, 8),
+    "sharded": (SHARDED, 8),
     "groups": (GROUPS, 20),
     "hybrid": (HYBRID, 12),
     "backward unseen": (BY_HAND, 100),
