@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from colane.agent import processes
 from colane.agent.files.jobdir import JobDir
 from colane.agent.files.logs import read_log
 from colane.agent.processes import ProcessId
 from colane.agent.supervisor import programs, shim_files
 from colane.agent.supervisor.command import Command
+from colane.devices.host import boot_id
 from tests.agent.waiting import DEADLINE_S, until, until_gone
 
 GRACE_S = 30.0
@@ -41,7 +41,7 @@ class Supervised:
     @property
     def main(self) -> ProcessId:
         started = until(self.job.started, "the start of the command")
-        return ProcessId(started["pid"], started["start_ticks"], processes.boot_id())
+        return ProcessId(started["pid"], started["start_ticks"], boot_id())
 
     def stop(self, cause: str = "cancelled by a test") -> None:
         """Order its end as the agent does."""

@@ -13,10 +13,11 @@ from colane.agent import processes
 from colane.agent.files.jobdir import OWN, JobDir, LaunchFacts, StateDir
 from colane.agent.files.logs import read_log
 from colane.agent.launch.launcher import Launcher
-from colane.agent.processes import ProcessId, boot_id
+from colane.agent.processes import ProcessId
 from colane.agent.reconcile import Key
 from colane.agent.supervisor import shim_files, shim_system
 from colane.agent.supervisor.command import Command
+from colane.devices.host import boot_id
 from tests.agent.agents import GRACE_S, running
 from tests.agent.fake_scheduler import FakeScheduler
 from tests.agent.waiting import until_gone

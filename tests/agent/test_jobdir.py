@@ -9,10 +9,11 @@ import pytest
 from colane.adaptor import wire
 from colane.agent.errors import AgentError
 from colane.agent.files.jobdir import FINISHED, JobDir, LaunchFacts, StateDir, write_json
-from colane.agent.processes import ProcessId, boot_id
+from colane.agent.processes import ProcessId
 from colane.agent.reconcile import Key
 from colane.agent.supervisor import shim, shim_files
 from colane.agent.supervisor.command import Command
+from colane.devices.host import boot_id
 
 FACTS = LaunchFacts(boot_id(), 5.0, (0, 1), (2, 3), cpu_devices=True, mps=False)
 COMMAND = Command(("true",), "/", {"SECRET": "x"})

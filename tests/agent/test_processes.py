@@ -11,6 +11,7 @@ import pytest
 
 from colane.agent import processes
 from colane.agent.processes import ProcessId
+from colane.devices.host import boot_id
 from tests.agent.waiting import until
 
 pytestmark = pytest.mark.live
@@ -35,7 +36,7 @@ def child(mark: str) -> Iterator[subprocess.Popen[bytes]]:
 def test_a_process_is_identified(child: subprocess.Popen[bytes]) -> None:
     identity = processes.identify(child.pid)
     assert identity is not None
-    assert identity == ProcessId(child.pid, identity.start_ticks, processes.boot_id())
+    assert identity == ProcessId(child.pid, identity.start_ticks, boot_id())
     pidfd = processes.open_pidfd(identity)
     assert pidfd is not None
     os.close(pidfd)
@@ -63,7 +64,7 @@ def test_a_dead_process_is_none() -> None:
     assert processes.identify(process.pid) is None
     process.wait()
     assert processes.identify(process.pid) is None
-    assert processes.open_pidfd(ProcessId(process.pid, 1, processes.boot_id())) is None
+    assert processes.open_pidfd(ProcessId(process.pid, 1, boot_id())) is None
     assert processes.read_tree(process.pid) == processes.Tree()
 
 

@@ -16,11 +16,12 @@ from colane.adaptor import bundle, wire
 from colane.adaptor.stacks import ANSWER
 from colane.agent.app import make_app
 from colane.agent.files.jobdir import JobDir, LaunchFacts, StateDir
-from colane.agent.processes import boot_id, identify
+from colane.agent.processes import identify
 from colane.agent.reconcile import Key
 from colane.agent.running import stacks
 from colane.agent.supervisor import shim_files
 from colane.agent.supervisor.command import Command
+from colane.devices.host import boot_id
 from colane.server.views.stacks import main_stack, place_in_code
 from tests.agent.waiting import until
 from tests.needs import needs

@@ -44,6 +44,12 @@ class FakeGpu:
     temperature_c: int | None = 61
     clock_events: int = 0
     compute_mode: int | None = 0
+    energy_mj: int = 90_000_000
+    is_persistent: bool = True
+
+    def reset(self) -> None:
+        """As `nvidia-smi --gpu-reset` does."""
+        self.energy_mj = 1000
 
 
 @dataclass(frozen=True)
@@ -217,6 +223,12 @@ class FakeNvml:
             _not_supported()
         assert gpu.power_mw is not None
         return gpu.power_mw
+
+    def nvmlDeviceGetTotalEnergyConsumption(self, gpu: FakeGpu) -> int:
+        return self._alive(gpu).energy_mj
+
+    def nvmlDeviceGetPersistenceMode(self, gpu: FakeGpu) -> int:
+        return int(self._alive(gpu).is_persistent)
 
     def nvmlDeviceGetTemperature(self, gpu: FakeGpu, sensor: int) -> int:
         assert sensor == pynvml.NVML_TEMPERATURE_GPU

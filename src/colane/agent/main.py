@@ -144,7 +144,7 @@ def _check_tls(config: AgentConfig) -> None:
 
 def _discover(config: AgentConfig) -> Devices:
     try:
-        return discover(config.devices, config.topology, known=known.read(config.state_dir))
+        return discover(config.devices, config.topology, root=config.state_dir)
     except DeviceSpecError as error:
         raise AgentError(str(error)) from error
 

@@ -6,11 +6,11 @@ import os
 import signal
 from collections.abc import Iterable
 from contextlib import suppress
-from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
 from colane.agent.supervisor.shim_system import children
+from colane.devices.host import boot_id
 
 _CLOCK_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
@@ -35,12 +35,6 @@ class _Stat(NamedTuple):
     child_ticks: int
     start_ticks: int
     resident_bytes: int
-
-
-@cache
-def boot_id() -> str:
-    """Identity of this boot of the machine."""
-    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 
 def identify(pid: int) -> ProcessId | None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from colane.devices.amd import AmdDevices, AmdSmi, AmdUnavailableError, load_amd, visible_here
 from colane.devices.cpu import CpuDevices, CpuSpec, DeviceSpecError, parse_cpu_spec
 from colane.devices.gpu import NvmlDevices
 from colane.devices.host import cores_of_socket, read_host
+from colane.devices.known import read as read_known
 from colane.devices.makers import Maker
 from colane.devices.nvml import Nvml, NvmlUnavailableError, load_nvml
 from colane.devices.types import NOTHING_OWN, Devices, HostFacts, MemoryUse, OwnProcesses, Utilization
@@ -81,7 +83,7 @@ def discover(
     *,
     load: Callable[[], Nvml] = load_nvml,
     load_amd: Callable[[], AmdSmi] = load_amd,
-    known: Sequence[Gpu] = (),
+    root: Path | None = None,
 ) -> Devices:
     """Find the devices of this machine.
 
@@ -91,7 +93,7 @@ def discover(
         topology: How they are connected; None takes what is found.
         load: Opens NVML.
         load_amd: Opens AMD SMI.
-        known: GPUs that were found here before.
+        root: The agent's state, where GPUs that were found here before are known, and errors of theirs.
 
     Returns:
         The devices. GPUs that this process's own `CUDA_VISIBLE_DEVICES` hides (as in a Slurm allocation)
@@ -100,6 +102,7 @@ def discover(
     Raises:
         DeviceSpecError: Such devices cannot be had here, or the topology connects another number; says what can.
     """
+    known = () if root is None else read_known(root)
     if spec == AMD_SPEC:
         return _declared(_amd_devices(load_amd, known), topology)
     if spec is not None and spec != GPU_SPEC:
@@ -111,7 +114,7 @@ def discover(
         if spec == GPU_SPEC or error.has_driver:
             raise DeviceSpecError(f"{_where(spec)}: NVML cannot be opened: {error}; {_way_out(error)}") from error
         return _cpu_devices(CpuSpec(1), topology)
-    devices = NvmlDevices(nvml, read_host(), visible, known)
+    devices = NvmlDevices(nvml, read_host(), visible, known, root)
     if devices.observe():
         return _declared(devices, topology)
     if spec == GPU_SPEC or (nvml.count() and visible is None):

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Final
 
 import pynvml
@@ -18,7 +20,7 @@ from colane.devices.pids import is_first_namespace, is_translated
 from colane.devices.rates import RatesMeter
 from colane.devices.topology import read_socket, read_topology
 from colane.devices.types import NOTHING_OWN, HostFacts, MemoryUse, OwnProcesses, Utilization
-from colane.devices.xid import XidWatch
+from colane.devices.xid import Unreset, XidWatch
 from colane.model.device_use import THROTTLES, DeviceUsage
 from colane.model.hardware import EXCLUSIVE, Gpu, is_instance_type
 
@@ -28,7 +30,9 @@ UNKNOWN_TYPE = "unknown"
 
 _UNCORRECTABLE, _NOT_REMAPPED = pynvml.NVML_FI_DEV_ECC_DBE_VOL_TOTAL, pynvml.NVML_FI_DEV_REMAPPED_FAILURE
 RECOVERY_ACTION: Final = 230
-"""What must be done before a GPU can be used: 0 nothing; a reset, a restart, ...; of a driver of 2025 and later."""
+_RECOVERY: Final = (RECOVERY_ACTION, 226, 227)
+"""What must be done before a GPU can be used: 0 nothing; a reset, a restart, ...; of a driver of 2025 and later. Those
+shortly before say in two fields whether it must be reset, and whether it should be once its jobs are gone."""
 """Uncorrectable memory errors since the driver was loaded, and rows that could not be replaced any more. A GPU that
 remaps rows (Ampere and later) contains most such errors: the program that met one has ended, the page is used no more,
 and the others go on; those it could not contain it reports by Xid 95. For older ones, and where a row could not be
@@ -62,7 +66,14 @@ class NvmlDevices:
 
     maker = NVIDIA
 
-    def __init__(self, nvml: Nvml, host: HostFacts, visible: str | None = None, known: Sequence[Gpu] = ()) -> None:
+    def __init__(
+        self,
+        nvml: Nvml,
+        host: HostFacts,
+        visible: str | None = None,
+        known: Sequence[Gpu] = (),
+        root: Path | None = None,
+    ) -> None:
         """Read what never changes.
 
         Args:
@@ -71,6 +82,7 @@ class NvmlDevices:
             visible: Offer only the GPUs that this value of `CUDA_VISIBLE_DEVICES` names; None offers all.
             known: Those that this machine had when it was looked at before. They keep their numbers, which jobs that
                 run there have been given; one that does not answer now is lost.
+            root: Directory in which fatal errors are kept for the next agent; None keeps none.
         """
         self.host = host
         self._nvml = nvml
@@ -79,7 +91,8 @@ class NvmlDevices:
             found = [device for device in found if device.facts.uuid]
         self._devices = _number(_as_before(_visible(found, visible), known, {device.facts.uuid for device in found}))
         self._meters = {d.facts.index: _meter(nvml, d.handle) for d in self._devices if d.handle is d.parent}
-        self._xids = {device.facts.index: XidWatch(nvml, device.parent) for device in self._devices}
+        unreset = Unreset(nvml, root)
+        self._xids = {d.facts.index: XidWatch(nvml, d.parent, _uuid(nvml, d), unreset) for d in self._devices}
         self._foreign_bytes: dict[int, int] = {}
         self._was_ill: set[int] = set()
         self._is_translated = False
@@ -162,11 +175,11 @@ class NvmlDevices:
         return None if told is None else int(told)
 
     def _is_healthy(self, device: _Device) -> bool:
-        errors = self._nvml.fields(device.parent, (_UNCORRECTABLE, _NOT_REMAPPED, RECOVERY_ACTION))
-        contains = _NOT_REMAPPED in errors
-        is_sound = not (errors.get(_NOT_REMAPPED if contains else _UNCORRECTABLE) or errors.get(RECOVERY_ACTION))
-        fatal = self._xids[device.facts.index].fatal(contains=contains, grades=RECOVERY_ACTION in errors)
-        return fatal is None and is_sound
+        errors = self._nvml.fields(device.parent, (_UNCORRECTABLE, _NOT_REMAPPED, *_RECOVERY))
+        contains, told = _NOT_REMAPPED in errors, [errors[field] for field in _RECOVERY if field in errors]
+        must_recover = any(told[:1] if RECOVERY_ACTION in errors else told)  # the others are deprecated beside it
+        fatal = self._xids[device.facts.index].fatal(contains=contains, grades=bool(told))
+        return fatal is None and not (errors.get(_NOT_REMAPPED if contains else _UNCORRECTABLE) or must_recover)
 
     def _is_ill(self, device: _Device) -> bool:
         """Whether it has failed to answer twice in a row: once a healthy one may, which is busy."""
@@ -282,6 +295,13 @@ def _memory_info(nvml: Nvml, handle: Handle) -> Handle:
 def _used_bytes(nvml: Nvml, handle: Handle) -> int:
     info = _memory_info(nvml, handle)
     return 0 if info is None else int(info.used)
+
+
+def _uuid(nvml: Nvml, device: _Device) -> str:
+    """That of the whole GPU, which an instance of it is reset with; its own where the GPU is lost."""
+    with suppress(GpuLostError):
+        return str(nvml.call_surely("nvmlDeviceGetUUID", device.parent) or device.facts.uuid)
+    return device.facts.uuid
 
 
 def _usable_bytes(nvml: Nvml, handle: Handle) -> int:

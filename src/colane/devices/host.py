@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
 
 import psutil
@@ -17,6 +18,12 @@ def read_host(node_root: Path = NODE_ROOT) -> HostFacts:
     """Read the allowed cores, their NUMA nodes and the total memory of this machine."""
     cores = tuple(sorted(os.sched_getaffinity(0)))
     return HostFacts(cores=cores, memory_bytes=psutil.virtual_memory().total, sockets=read_sockets(node_root))
+
+
+@cache
+def boot_id() -> str:
+    """Identity of this boot of the machine."""
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 
 def read_sockets(node_root: Path = NODE_ROOT) -> dict[int, int]:

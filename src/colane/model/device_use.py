@@ -26,7 +26,7 @@ class DeviceUsage:
         power_w: Power drawn.
         temperature_c: Temperature.
         throttle: Of `THROTTLES`, those that hold now; empty where none does.
-        xid: Number of the last error that its driver told of since the agent started; None also where there was none.
+        xid: Number of the last error that its driver told of since it started, or fatal and never reset; or None.
     """
 
     index: Annotated[int, within(0, GPUS_MAX - 1)]

@@ -36,7 +36,7 @@ from colane.agent.files.heard import KnownHistory, as_text, from_text
 from colane.agent.files.lease import Lease
 from colane.agent.files.logs import segments
 from colane.agent.files.removals import Removals
-from colane.agent.processes import ProcessId, boot_id
+from colane.agent.processes import ProcessId
 from colane.agent.reconcile import Key
 from colane.agent.supervisor import programs, shim_files
 from colane.agent.supervisor.command import Command
@@ -44,6 +44,7 @@ from colane.agent.supervisor.shim import ShimCommand
 from colane.agent.supervisor.shim_files import ASKED
 from colane.agent.supervisor.shim_system import read_file
 from colane.api.reports import FinishedObject
+from colane.devices.host import boot_id
 
 LAUNCH, OWN, STEPS, FINISHED, SHIM_ERRORS = "launch.json", "own", "steps", "finished.json", "shim.err"
 TOKEN = "token"  # noqa: S105 - the name of a file

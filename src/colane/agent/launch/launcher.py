@@ -20,7 +20,6 @@ from colane.agent.config import AgentConfig
 from colane.agent.files.jobdir import SHIM_ERRORS, TOKEN, JobDir, LaunchFacts
 from colane.agent.launch.environment import job_cores, job_environment
 from colane.agent.launch.users import Account
-from colane.agent.processes import boot_id
 from colane.agent.reconcile import DesiredJob, Key
 from colane.agent.supervisor import programs
 from colane.agent.supervisor.command import Command
@@ -28,6 +27,7 @@ from colane.agent.supervisor.shim import LEAD_ENV, SIGNAL_ENV, TO_SHELL_ENV
 from colane.api.nodes import LaunchObject, LaunchSpecObject
 from colane.client.locate import TOKEN_FILE_VARIABLE
 from colane.devices import Devices
+from colane.devices.host import boot_id
 from colane.model import file_names
 from colane.model.checkpoint import CHECKPOINT_PRESETS
 from colane.model.hardware import Gpu
