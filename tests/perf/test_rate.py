@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from colane.model.job import JobSpec
 from colane.model.placement import TurnRule
-from colane.model.profile import PlacePace, Profile, ProfileKey, SetMeasurement, Value, ValueSource
+from colane.model.profile import BY_GPM, PlacePace, Profile, ProfileKey, SetMeasurement, Value, ValueSource
 from colane.perf.beliefs import Beliefs
 from colane.perf.composing import SOURCES, spread_ratio
 from colane.perf.config import SPREADS, PerfConfig
@@ -230,6 +230,39 @@ def test_time_slicing_is_as_slow_as_taking_turns_until_something_tells_otherwise
     assert found.speedup == pytest.approx(1.8, rel=0.1)
     assert found.basis is RateSource.MEASURED
     assert found.pays(1.0)
+
+
+def test_occupancy_on_an_h100_promises_nothing_until_the_pair_or_its_like_was_measured() -> None:
+    """Products of matrices use all of it and show 0.14: by work, two would go at 2.0 times the speed of one."""
+    keys = [ProfileKey(f"f{k}", 64, 1, FAST) for k in range(6)]
+
+    def seen(key: ProfileKey) -> Profile:
+        profile = known(key, 0.1, busy=0.14)
+        assert profile.occupancy is not None
+        return replace(profile, occupancy=profile.occupancy._replace(by=BY_GPM))
+
+    beliefs, by_work = (Beliefs(profiles=[make(key) for key in keys]) for make in (seen, lambda k: known(k, 0.1, 0.14)))
+
+    def told(beliefs: Beliefs, *keys: ProfileKey) -> tuple[float, RateSource]:
+        found = beliefs.predict(keys, "mps")
+        assert found is not None
+        return found.speedup, found.basis
+
+    speed, basis = told(by_work, *keys[:2])
+    assert (round(speed, 6), basis) == (2.0, RateSource.WORK_BOUND)
+    assert told(beliefs, *keys[:2]) == (1.0, RateSource.NO_EVIDENCE)
+    assert told(beliefs, *keys[:3]) == (1.0, RateSource.NO_EVIDENCE)
+    beliefs.learn_set(measured(keys[0], keys[1], delta=1.05, sharing="mps"))
+    speed, basis = told(beliefs, *keys[:2])
+    assert basis is RateSource.MEASURED
+    assert speed == pytest.approx(1.05, rel=0.1)
+    assert told(beliefs, *keys[4:]) == (1.0, RateSource.NO_EVIDENCE)
+    for one, two in pairwise(keys[:5]):
+        for _ in range(3):
+            beliefs.learn_set(measured(one, two, delta=1.05, sharing="mps"))
+    speed, basis = told(beliefs, keys[0], keys[3])
+    assert basis in {RateSource.REGRESSION, RateSource.NO_EVIDENCE}
+    assert speed < 1.2
 
 
 def test_no_prediction_is_below_zero_and_none_makes_a_rate_infinite() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -23,6 +22,7 @@ from colane.devices.types import NOTHING_OWN, HostFacts, MemoryUse, OwnProcesses
 from colane.devices.xid import Unreset, XidWatch
 from colane.model.device_use import THROTTLES, DeviceUsage
 from colane.model.hardware import EXCLUSIVE, Gpu, is_instance_type
+from colane.model.profile import BY_GPM
 
 NVML_CORES_PER_WORD = 64
 _MIG_ENABLED = 1
@@ -92,7 +92,7 @@ class NvmlDevices:
         self._devices = _number(_as_before(_visible(found, visible), known, {device.facts.uuid for device in found}))
         self._meters = {d.facts.index: _meter(nvml, d.handle) for d in self._devices if d.handle is d.parent}
         unreset = Unreset(nvml, root)
-        self._xids = {d.facts.index: XidWatch(nvml, d.parent, _uuid(nvml, d), unreset) for d in self._devices}
+        self._xids = {d.facts.index: XidWatch(nvml, d.parent, d.facts.uuid, unreset) for d in self._devices}
         self._foreign_bytes: dict[int, int] = {}
         self._was_ill: set[int] = set()
         self._is_translated = False
@@ -106,7 +106,7 @@ class NvmlDevices:
         meters = [meter for meter in self._meters.values() if meter.supported]
         if not meters:
             return ""
-        return "nvml-gpm" if all(isinstance(meter, GpmMeter) for meter in meters) else "nvml-utilization"
+        return BY_GPM if all(isinstance(meter, GpmMeter) for meter in meters) else "nvml-utilization"
 
     def observe(self, own: OwnProcesses = NOTHING_OWN) -> tuple[Gpu, ...]:
         """Every GPU with its health and the memory of processes that are not ours."""
@@ -295,13 +295,6 @@ def _memory_info(nvml: Nvml, handle: Handle) -> Handle:
 def _used_bytes(nvml: Nvml, handle: Handle) -> int:
     info = _memory_info(nvml, handle)
     return 0 if info is None else int(info.used)
-
-
-def _uuid(nvml: Nvml, device: _Device) -> str:
-    """That of the whole GPU, which an instance of it is reset with; its own where the GPU is lost."""
-    with suppress(GpuLostError):
-        return str(nvml.call_surely("nvmlDeviceGetUUID", device.parent) or device.facts.uuid)
-    return device.facts.uuid
 
 
 def _usable_bytes(nvml: Nvml, handle: Handle) -> int:

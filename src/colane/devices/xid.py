@@ -99,6 +99,8 @@ class XidWatch:
     """What the driver has said of one GPU since it was reset, as far as an agent was there."""
 
     def __init__(self, nvml: Nvml, handle: Handle, uuid: str, unreset: Unreset) -> None:
+        with suppress(GpuLostError):  # that of the whole GPU, which its instances are reset with
+            uuid = str(nvml.call_surely("nvmlDeviceGetUUID", handle) or uuid)
         self._nvml, self._handle, self._uuid, self._unreset = nvml, handle, uuid, unreset
         self._events = self._subscribe(handle)
         self._fatal = self.latest = unreset.xid(uuid, handle)

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from colane.model.job_spec import Category
+
+BY_GPM: Final = "nvml-gpm"
+"""What measures C on GPUs from Hopper on: warps that are resident, whatever they do. Products of matrices that keep all
+of an H100 busy show 0.14 (`lab/papers/measured`)."""
 
 
 class ValueSource(StrEnum):

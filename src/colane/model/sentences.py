@@ -48,8 +48,7 @@ SENTENCES: Mapping[Why, str] = MappingProxyType(
             "below {threshold:.2f} ({source})"
         ),
         Why.NO_EVIDENCE: (
-            "Resources: waits for a free GPU: {gpu} is shared by time slicing, and nothing was measured that tells of "
-            "a gain beside {jobs}"
+            "Resources: waits for a free GPU: nothing was measured that tells of a gain on {gpu} beside {jobs}"
         ),
         Why.USED_BY_OTHERS: (
             "Resources: no GPU is free, and no job joins {gpu}: work that is not Colane's uses {percent} % of it, and "

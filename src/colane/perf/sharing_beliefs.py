@@ -3,7 +3,8 @@
 The chain, each link weighed by its evidence: the very set as it was measured, drawn towards what is expected of its
 pairs (`perf.interference`: family pair, effects of each job, its features), and that towards the bound by work. Until
 enough was measured on a GPU type with a threshold (paper A), that goes before what was measured of others. Jobs that
-share by the driver's time slicing are foreseen to gain nothing until enough is known of their like.
+share by the driver's time slicing, or whose C is no use but occupancy (`BY_GPM`), are foreseen to gain nothing until
+enough is known of their like.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from math import exp, isfinite, log, log2, sqrt
 from typing import TYPE_CHECKING, NamedTuple
 
 from colane.model.hardware import AT_ONCE
-from colane.model.profile import Profile, ProfileKey, SetMeasurement
+from colane.model.profile import BY_GPM, Profile, ProfileKey, SetMeasurement
 from colane.perf.config import PerfConfig
 from colane.perf.encounters import ALL_OF_IT, CoRunnerTraits, Encounter, Estimate, Sighting, log_bound
 from colane.perf.factors import known_steps
@@ -203,10 +204,12 @@ class SharingBeliefs:
 
     def _foreseen(self, keys: Keys, sharing: str) -> Prediction | None:
         self._fit()
-        if self._model is None and sharing not in AT_ONCE:  # what a bound says is no evidence
+        found = [profile.occupancy for key in keys if (profile := self._profiles.get(key)) is not None]
+        is_bound = sharing in AT_ONCE and not any(c is not None and c.by == BY_GPM for c in found)
+        if self._model is None and not is_bound:  # what a bound says is no evidence
             return without_gain(keys)
         expected = self._expected(keys, sharing)
-        if sharing not in AT_ONCE and min([one.evidence for one in expected.values()], default=0.0) < EVIDENCE_MIN:
+        if not is_bound and min([one.evidence for one in expected.values()], default=0.0) < EVIDENCE_MIN:
             return without_gain(keys)
         if not expected:
             return None
@@ -331,12 +334,9 @@ class SharingBeliefs:
 
 
 def without_gain(keys: Keys) -> Prediction:
-    """Of jobs that share by time slicing, and of whose like nothing was measured: as if they took turns.
-
-    Kernels of different processes never run at once there, so occupancy and bandwidth say nothing of a gain.
-    """
+    """Of jobs of whose like nothing was measured, where occupancy says nothing of a gain: as if they took turns."""
     jobs = tuple([Slowed(key, float(len(keys))) for key in keys])
-    return Prediction(1.0, "nothing measured of time slicing there", RateSource.NO_EVIDENCE, 0, jobs)
+    return Prediction(1.0, "nothing measured of such sharing there", RateSource.NO_EVIDENCE, 0, jobs)
 
 
 def without(keys: Keys, place: int) -> Keys:
