@@ -137,6 +137,12 @@ def test_a_batch_is_taken_whole_or_not_at_all(live: Colane, tmp_path: Path) -> N
     assert [job["id"] for job in live("ps", "--all", "--json").json] == [job["id"] for job in before]
 
 
+def test_data_that_is_not_where_a_job_runs_is_its_failure(live: Colane, shared_up: Up) -> None:
+    job = submitted(live("submit", "--model", "vgg19", "--dataset-path", "/nowhere"))
+    shared_up.wait_for(job, "failed")
+    assert "--dataset-path /nowhere is not a directory on here" in live("logs", str(job)).out
+
+
 def test_paper_a_objects(live: Colane, tmp_path: Path) -> None:
     file = tmp_path / "job.json"
     whole = {"model_name": "vgg20", "batch_size": -4, "dataset": "digits"}
@@ -156,7 +162,6 @@ def test_paper_a_objects(live: Colane, tmp_path: Path) -> None:
         (["--time-limit", "soon", "--", "true"], "'--time-limit' / '-t': must be a duration such as 90"),
         (["--model", "vgg20", "--dataset", "digits"], "did you mean vgg"),
         (["--model", "vgg19", "--batch-size", "-4", "--dataset", "digits"], "--batch-size: must be at least 1, got -4"),
-        (["--model", "vgg19", "--dataset-path", "/nowhere"], "--dataset-path: /nowhere is not"),
         (["--lr", "0.1", "--", "true"], "lr: belongs to built-in jobs"),
     ],
 )

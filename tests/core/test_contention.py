@@ -43,7 +43,7 @@ TRAIN, HOG, MILD = JobId(1), JobId(2), JobId(3)
 class Contended:
     """A node of 16 cores and two GPUs: a training job of 10 steps/s, and jobs without GPUs."""
 
-    def __init__(self, *others: JobSpec, config: CoreConfig = CONFIG, node: Node | None = None) -> None:
+    def __init__(self, *others: JobSpec, config: CoreConfig = CONFIG, node: Node | None = None, calm: int = 5) -> None:
         self.core = Core(preset("fifo"), ClusterState(Beliefs()), config)
         self.outcomes: list[Outcome] = []
         self.now_s, self.steps = 0.0, 0.0
@@ -52,7 +52,7 @@ class Contended:
         for number, spec in enumerate(specs, 1):
             self.at(Submitted(JobId(number), spec))
             self.at(Launched(JobId(number), 1, 100 + number, self.now_s))
-        self.go(5, used=None)
+        self.go(calm, used=None)
 
     def at(self, *events: Event) -> Outcome:
         outcome = self.core.step(events, self.now_s)
@@ -141,6 +141,26 @@ def test_its_story_says_with_numbers_which_job_was_slowed_and_what_was_measured(
         "let go to all it had: no training job makes steps there any more; n0 uses 90 % of its memory bandwidth "
         "(cpu-time)"
     )
+
+
+@pytest.mark.parametrize("suffers", [True, False])
+def test_training_that_comes_to_a_hog_is_taken_for_slowed_until_its_own_speed_is_known(*, suffers: bool) -> None:
+    world, slow = Contended(hog(), calm=0), 0
+    for interval in range(240):
+        used = 0.1 + 0.1 * world.cores(HOG)
+        is_slow = suffers and used >= 0.75
+        slow += is_slow
+        world.go(1, used=used, speed=0.5 if is_slow else 1.0, by_job=((2, used - 0.1),))
+        if interval == 3:
+            assert world.cores(HOG) < 8
+            assert "for job 1, whose own speed is not known yet: n0" in sentence_of(world.job(HOG).story[-1].reason)
+    held = [why for why in world.changes() if why is Why.THROTTLED]
+    if suffers:
+        assert slow < 240 / 10
+        assert len(held) > 1
+    else:
+        assert world.job(HOG).throttle is None
+        assert len(held) == 1
 
 
 @pytest.mark.parametrize(("used", "speed"), [(0.9, 0.97), (0.7, 0.5)])

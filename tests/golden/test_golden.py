@@ -31,7 +31,7 @@ MECHANISMS = {
     "topo-aware-share": (Why.BEST_UTILITY, Why.SHARES),
     "pack": (Why.NEW_LANE, Why.JOINS_LANE, Why.GROWS_LANE, Why.NO_LANE, Why.NO_GAIN),
     "fair": (Why.JOINS_LANE, Why.GROWS_LANE, Why.TOO_SLOW_TO_ANSWER),
-    "salus-srtf": (Why.JOINS_LANE, Why.GROWS_LANE, Why.NO_LANE),
+    "salus-srtf": (Why.JOINS_LANE, Why.GROWS_LANE, Why.PREEMPTING),
     "salus-code": (Why.NEW_LANE, Why.NO_LANE),
 }
 """What a policy is for, by the reasons it must give somewhere."""

@@ -38,7 +38,7 @@ def runs_of(found: Evaluation, name: str) -> dict[str, Run]:
 def test_every_claim_has_one_verdict_and_no_plan_was_refused(claims: dict[str, Claim], found: Evaluation) -> None:
     assert len(claims) == len(found.claims)
     letters = {claim.id.split("-")[1] for claim in found.claims}
-    assert letters == set("abcdefghijklmno")
+    assert letters == set("abcdefghijklmnop")
     needs = {claim.id for claim in found.claims if claim.verdict == ClaimVerdict.NEEDS_GPU}
     assert needs == {"B-e", "B-j", "B-n"}
     assert claims["B-h"].verdict == ClaimVerdict.ORDERING_HOLDS, "measured on an H100"
@@ -175,3 +175,9 @@ def test_every_number_that_is_said_to_be_the_papers_is_in_it(found: Evaluation, 
 
 def test_the_page_says_what_is_found(found: Evaluation) -> None:
     assert stale("B", found.claims) == []
+
+
+def test_a_short_job_is_admitted_beside_a_paused_one_that_memory_does_not_hold(claims: dict[str, Claim]) -> None:
+    told = claims["B-p"]
+    assert told.verdict == ClaimVerdict.ORDERING_HOLDS
+    assert "4,900 s" in told.stated[1].found

@@ -32,10 +32,34 @@ async def test_a_node_is_registered_and_shown() -> None:
         assert answer["last_seen_s"] > 0
 
 
-async def test_paper_a_form_of_a_node_is_completed() -> None:
+async def test_paper_a_form_of_a_node_is_completed_and_waits_for_its_agent() -> None:
+    printed = {"name": "node-1", "gpus": ["0", "1"]}
     async with world() as w:
-        answer = await w.good("POST", "/node", {"name": "node-1", "gpus": ["0", "1"]})
-        assert [(each["index"], each["type"]) for each in answer["gpus"]] == [(0, "unknown"), (1, "unknown")]
+        for _ in range(2):  # also said again
+            answer = await w.good("POST", "/node", printed)
+            assert [(each["index"], each["type"]) for each in answer["gpus"]] == [(0, "unknown"), (1, "unknown")]
+            assert (answer["state"], answer["lost"], answer["last_seen_s"]) == ("no-agent", True, None)
+            assert "colane agent --name node-1" in answer["messages"][0]
+        (job,) = (await w.good("POST", "/jobs", [{"command": ["true"], "gpus": 0}]))["ids"]
+        assert (await w.good("GET", f"/job/{job}"))["state"] == "queued"
+        assert "waits for its agent" in str((await w.good("GET", "/overview"))["look"])
+        taken = await w.good("POST", "/node", node("node-1"))
+        assert (taken["state"], [each["type"] for each in taken["gpus"]]) == ("up", ["cpu"])
+        assert (await w.good("GET", f"/job/{job}"))["gpus"] == []
+        assert (await w.good("GET", "/node/node-1"))["jobs"]
+        await w.refused("POST", "/node", printed)  # its agent has it now
+        await w.good("DELETE", f"/job/{job}")
+
+
+async def test_what_is_forgotten_says_that_it_had_no_agent() -> None:
+    async with world() as w:
+        await w.good("POST", "/node", {"name": "node-1", "gpus": ["0"]})
+        assert await w.good("DELETE", "/node/node-1") == {"removed": ["node-1"], "without_agent": ["node-1"]}
+        await w.good("POST", "/node", {"name": "node-1", "gpus": ["0"]})
+        await w.good("POST", "/node", node("n1"))
+        found = await w.good("DELETE", "/nodes")
+        assert (sorted(found["removed"]), found["without_agent"]) == (["n1", "node-1"], ["node-1"])
+        assert await w.good("GET", "/nodes") == []
 
 
 @pytest.mark.parametrize(

@@ -239,9 +239,10 @@ class FinishedJobsAnswer(ClusterObject):
 
 
 class RemovedNodesAnswer(TypedDict):
-    """Nodes that are forgotten."""
+    """Nodes that are forgotten; those that waited for their agents, too, if there are any."""
 
     removed: list[str]
+    without_agent: NotRequired[list[str]]
 
 
 class DrainedAnswer(TypedDict):

@@ -15,12 +15,13 @@ class NodeWord(StrEnum):
     DRAINING = "draining"  # it takes no new jobs, and some are left
     DRAINED = "drained"
     LOST = "lost"
+    NO_AGENT = "no-agent"  # it was registered without one, and waits for it as a lost node does
 
 
 def node_word(node: Node, *, is_lost: bool, has_jobs: bool) -> NodeWord:
     """Return the state of a node; what its operator says of it goes before what was found."""
     if is_lost:
-        return NodeWord.LOST
+        return NodeWord.LOST if node.agent_id else NodeWord.NO_AGENT
     if node.drains:
         return NodeWord.DRAINING if has_jobs else NodeWord.DRAINED
     return NodeWord.UP if node.closed is None else NodeWord.TAKEN_OUT
@@ -28,7 +29,7 @@ def node_word(node: Node, *, is_lost: bool, has_jobs: bool) -> NodeWord:
 
 def slurm_word(word: str, gpus: int, held: int, *, has_jobs: bool) -> str:
     """Return Slurm's short word for a node in a state, of whose GPUs jobs hold some."""
-    if word == NodeWord.LOST:
+    if word in {NodeWord.LOST, NodeWord.NO_AGENT}:
         return "down"
     if word != NodeWord.UP:
         return "drng" if has_jobs else "drain"

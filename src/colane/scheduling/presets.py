@@ -11,6 +11,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
 
+from colane.model.placement import TurnRule, Turns
 from colane.perf.utility import FELT_FIRST, NEUTRAL
 from colane.scheduling.admissions.ageing import DAY_S, HOUR_S, WEEK_S, Ageing
 from colane.scheduling.admissions.backfill import Backfill
@@ -30,7 +31,7 @@ from colane.scheduling.mechanisms.fairness.service import LeastAttained, Smalles
 from colane.scheduling.mechanisms.fairness.shares import ShareBy
 from colane.scheduling.mechanisms.fairness.usage import PastUse
 from colane.scheduling.mechanisms.guarantees.keeping import Guarantees
-from colane.scheduling.mechanisms.lanes.in_lane import InLane
+from colane.scheduling.mechanisms.lanes.in_lane import InLane, LaneRule
 from colane.scheduling.mechanisms.preemption.preemption import Preemption, PreemptsFor
 from colane.scheduling.mechanisms.price.chooser import ByPrice
 from colane.scheduling.mechanisms.price.gangs import ByExchange, GangMoves
@@ -79,6 +80,10 @@ PRESETS: Final[tuple[Composed, ...]] = (
     Composed("colocate", LightestFirst(), (Free(), BesideServers(), BesideLightest(), BY_PRIORITY), (HOUR,)),
     # Paper B.
     Composed("pack", InferenceFirst(), (Free(), InLane(gain_min=GAIN_MIN), BY_PRIORITY), (HOUR,)),
+    Composed(
+        "salus-srtf", LeastRemaining(), (Free(), InLane(LaneRule.SINGLE), BY_ORDER), (HOUR,),
+        turns=Turns(TurnRule.SRTF),
+    ),
     # Paper D.
     Composed("coda", LeastShare(ShareBy.GPUS), (InArrays(), ReclaimCores()), (WEEK,), cpu_jobs=CpuArray()),
     # Paper C.
@@ -110,7 +115,6 @@ ALIASES: Final[Mapping[str, str]] = MappingProxyType(
         "srsf": "srtf:counts_gpus=yes",
         "max-min-packed": "max-min:packed=yes",
         "fair": "pack:lanes=single,gain_min=none",
-        "salus-srtf": "pack:lanes=single,gain_min=none,turns=srtf",
         "salus-code": "pack:lanes=salus,gain_min=none",
         "topo-aware-p": "topo-aware:postpones=yes",
         "topo-aware-share": "topo-aware:jobs_per_gpu_max=2",
@@ -127,6 +131,7 @@ AS_PUBLISHED: Final[Mapping[str, Mapping[str, object]]] = MappingProxyType(
         "sjf": UNGUARDED,
         "drf": UNGUARDED,
         "srtf": {**UNGUARDED, "displaces_min": 1.0, "quantum_s": 0.0},
+        "salus-srtf": {"max_wait_s": None, "displaces_min": 1.0, "quantum_s": 0.0},
         "las": UNGUARDED,
         "max-min": {**UNGUARDED, "surplus_min": 1.0},
         "finish-time-fair": {**UNGUARDED, "rho_gain_min": 1.0},
@@ -162,6 +167,7 @@ SUMMARIES: Final[Mapping[str, str]] = MappingProxyType(
         "f-sched": "elastic jobs by throughput functions",
         "colocate": "beside others where the pair is predicted to gain",
         "pack": "in lanes of shared GPUs, as far as memory is safe (Salus)",
+        "salus-srtf": "least left to do first, in one lane while memory is safe, in place of others where not (Salus)",
         "coda": "sub-arrays, and cores lent to jobs without GPUs",
         "topo-aware": "the GPUs of best connection and least interference",
         "colane": "what a second of work saves all jobs, for every change on a GPU; the default",

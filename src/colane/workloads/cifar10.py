@@ -6,6 +6,7 @@ records of one label byte and 3 x 32 x 32 pixel bytes; the python version is pic
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,7 +39,8 @@ def locate(folder: Path) -> Files:
         DatasetError: there are none, or a binary batch is cut short.
     """
     if not folder.is_dir():
-        raise DatasetError(f"{folder} is not a directory")
+        node = os.environ.get("COLANE_NODE")
+        raise DatasetError(f"{folder} is not a directory{f' on {node}' if node else ''}")
     for names, binary in ((BINARY, True), (PICKLED, False)):
         for inside in FOLDERS:
             paths = tuple(path for name in names if (path := folder / inside / name).is_file())

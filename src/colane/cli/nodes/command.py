@@ -120,7 +120,7 @@ def _version(node: NodeObject) -> str:
 
 def _state(node: NodeObject, gpu: GpuObject, idle: Mapping[int, float]) -> str:
     if node["lost"]:
-        return "lost"
+        return "lost" if node["agent_id"] else "no agent"
     if not gpu["healthy"]:
         return "unhealthy"
     drained = "drained" if node.get("drain") or node.get("notice") else "taken out" if node.get("closed") else "free"

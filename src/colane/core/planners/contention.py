@@ -1,7 +1,8 @@
 """The contention eliminator: jobs without GPUs are held back where they slow training jobs (CODA, paper D, V-D).
 
 Agents report how much of the bandwidth of a node's memory each job uses; whether a training job is slowed shows in its
-own steps, against those it made while the bandwidth was not short, else against what is believed of it. What changes is
+own steps, against those it made while the bandwidth was not short, else against what is believed of it. One that came
+when it was short already, and of which nothing is believed, is taken for slowed until it is known. What changes is
 a decision like any other: the agent bounds the job's bandwidth where its machine can, else the job has fewer cores, and
 jobs with GPUs leave free what it gave up, so that it can have that back. Training and inference are never held back.
 """
@@ -144,10 +145,11 @@ class Contention(SampleWatch):
         speeds = {job.id: speed for job in training if (speed := self._speed(job)) is not None}
         least = 1 - self._config.drop_ratio
         slowed = {job: speed for job, speed in speeds.items() if speed < least}
+        unknown = [job.id for job in training if self._is_unknown(job)]
         sample = known.sample
         used = dict(sample.by_job)
         consumers = [_consumer(job, node, used.get(job.id, 0.0)) for job in jobs.values() if may_be_held_back(job)]
-        look = Look(sample.at_s, used_ratio, bool(training), bool(slowed), sample.can_limit)
+        look = Look(sample.at_s, used_ratio, bool(training), bool(slowed or unknown), sample.can_limit)
         for change in known.watch.judge(look, consumers):
             job = jobs[JobId(change.job)]
             throttle = _throttle(draft, node, job, change)
@@ -157,7 +159,7 @@ class Contention(SampleWatch):
                     self._begin_anew(other.id, sample.at_s)
                 is_less = _is_less(job.throttle, throttle, node)
                 facts = _facts(node, sample, used_ratio, used.get(job.id, 0.0), throttle)
-                reason = _held_back(facts, slowed) if is_less else _let_go(facts, trained=bool(training))
+                reason = _held_back(facts, slowed, unknown) if is_less else _let_go(facts, trained=bool(training))
                 draft.set_throttle(job, throttle, reason)
 
     def _begin_anew(self, job: JobId, at_s: float) -> None:
@@ -173,6 +175,11 @@ class Contention(SampleWatch):
             return None
         calm_s = median(known.calm_s) if known.calm_s else self._believed_step_s(job)
         return None if calm_s is None else calm_s / known.now_s
+
+    def _is_unknown(self, job: Job) -> bool:
+        """Whether a training job makes steps of which nothing tells how fast they were undisturbed."""
+        known = self._trained.get(job.id)
+        return known is not None and not known.calm_s and self._believed_step_s(job) is None
 
     def _believed_step_s(self, job: Job) -> float | None:
         rate = rate_of(self._state, job, TurnRule.FAIR)
@@ -246,8 +253,10 @@ def _words(throttle: Throttle | None) -> str:
     return cores if throttle.bandwidth_ratio >= 1 else f"{percent(throttle.bandwidth_ratio)} of the memory bandwidth"
 
 
-def _held_back(facts: Facts, slowed: dict[JobId, float]) -> Reason:
-    return Reason(Why.THROTTLED, {**facts, "speed": min(slowed.values(), default=1.0)}, tuple(sorted(slowed)))
+def _held_back(facts: Facts, slowed: dict[JobId, float], unknown: list[JobId]) -> Reason:
+    if not slowed:
+        return Reason(Why.THROTTLED, facts, tuple(sorted(unknown)))
+    return Reason(Why.THROTTLED, {**facts, "speed": min(slowed.values())}, tuple(sorted(slowed)))
 
 
 def _let_go(facts: Facts, *, trained: bool) -> Reason:

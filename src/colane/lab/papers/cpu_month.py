@@ -461,6 +461,8 @@ def _each_job_claim(
         f"costs nothing but the time spent on other numbers of cores: {100 * longer.mean():.1f} % of jobs run longer"
         + (f", half of them by {np.median(more):.1f} % or less." if more.size else ".")
     )
+    if longer.any() and halves[0] >= halves[1]:
+        note += " They are no shorter than others: what is lost is a part of the run time, not a fixed time."
     return Claim("D-m", "coda against fifo, each job", stated, MONTH, note)
 
 

@@ -42,6 +42,8 @@ from colane.lab.papers.sharing_scenes import (
     SRTF,
     Gain,
     Scene,
+    admission_claim,
+    admission_scene,
     experiment_of,
     fair_sharing,
     fair_slices,
@@ -184,7 +186,8 @@ def evaluate(tables: Path | None, effort: Effort = FULL) -> SharingEvaluation:
     effort.tell("jobs that share fairly")
     speeds = Speeds()
     sharing = experiment_of(fair_sharing(found), found, speeds)
-    snapshot, slices = (experiment_of(make(found), found) for make in (snapshot_scene, fair_slices))
+    scenes = snapshot_scene(found), fair_slices(found), admission_scene()
+    snapshot, slices, admission = (experiment_of(scene, found) for scene in scenes)
     claims = (
         *_table_claims(batch),
         _speedup_claim(batch),
@@ -196,11 +199,12 @@ def evaluate(tables: Path | None, effort: Effort = FULL) -> SharingEvaluation:
         transfer_claim(found),
         snapshot_claim(snapshot),
         slices_claim(slices),
+        admission_claim(admission),
         *gpu_claims(newest()),
     )
     in_order = tuple(sorted(claims, key=lambda claim: claim.id))
     return SharingEvaluation(
-        in_order, (batch, *sweeps, sharing, snapshot, slices), _images_per_s(speeds), _needs_bytes(found)
+        in_order, (batch, *sweeps, sharing, snapshot, slices, admission), _images_per_s(speeds), _needs_bytes(found)
     )
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, replace
+from typing import Final, NamedTuple
 
 from colane.core.policy import Policy
-from colane.lab.papers.claims import Claim, Experiment, Figure, Origin, Trait, ours
+from colane.lab.papers.claims import Claim, Experiment, Figure, Origin, Trait, ours, queue_s
 from colane.lab.papers.sharing_memory import Tables
 from colane.lab.simulate.beliefs import Belief, make_beliefs
 from colane.lab.simulate.request import Loaded
@@ -17,6 +17,7 @@ from colane.lab.simulate.world import NO_STARTUP, Running, Scope, Startup
 from colane.lab.traces import clusters
 from colane.lab.traces.workload import TraceJob, Workload
 from colane.model.job import JobId, JobSpec
+from colane.model.placement import TurnRule, Turns
 from colane.model.profile import Memory
 from colane.perf.beliefs import Beliefs
 from colane.scheduling.registry import create, preset
@@ -85,6 +86,38 @@ def snapshot_claim(found: Experiment) -> Claim:
     return Claim(
         "B-m", claim, (stated,), "Salus' step times on one P100; the jobs' times are ours, in the figure's order"
     )
+
+
+# -- B-p: a job is admitted that could run alone, whatever is there
+
+LARGE: Final = Memory(10_000_000_000, 1_000_000_000)
+"""Of a job that fits the GPU alone and beside no other of its kind: a paused one keeps its P there."""
+
+LARGE_RUNS_S, LARGE_STARTS_S = (5_000.0, 60.0), (0.0, 100.0)
+AT_ONCE_S = 10.0
+"""A job has come at once by then: what leaves is moved to the host, or saved, before."""
+
+
+def admission_scene() -> Scene:
+    """A short job comes to a GPU that one of as much memory has."""
+    jobs = tuple(
+        job_of(number, "large_1", round(10 * run_s), 0.1, start_s)
+        for number, (run_s, start_s) in enumerate(zip(LARGE_RUNS_S, LARGE_STARTS_S, strict=True), 1)
+    )
+    note = "Two jobs of 10 GB each that stay, on a GPU of 16: the longer leaves it for the shorter, and comes back."
+    return Scene("admission", "Paper B, a short job that fits alone", jobs, (SRTF, SRTF_WAITS), NO_GAIN, note)
+
+
+def admission_claim(found: Experiment) -> Claim:
+    """How long the shorter waits as published, and where memory has to be safe with all that are paused."""
+    waits_s = {run.policy: dict(zip(run.ledger.rows.id, queue_s(run), strict=True))[2] for _, run in found.runs}
+    told = "waits {:.0f} s".format(waits_s["srtf"])
+    stated = (
+        Trait("a job that could run alone is admitted regardless of those there", waits_s["srtf"] <= AT_ONCE_S, told,
+              "section 4.2"),
+        ours("while paused jobs keep their memory (`fair:turns=srtf`)", f"waits {waits_s['fair-srtf']:,.0f} s"),
+    )  # fmt: skip
+    return Claim("B-p", "SRTF: a shorter job where memory does not hold both", stated, found.note)
 
 
 # -- B-o: different jobs in one lane have equal time
@@ -182,7 +215,8 @@ class GainWorld:
 
 
 FIFO = create("fifo", as_published=True)
-SRTF = preset("salus-srtf", name="srtf", max_wait_s=None)
+SRTF = replace(create("salus-srtf", as_published=True), name="srtf")
+SRTF_WAITS = preset("fair", name="fair-srtf", turns=Turns(TurnRule.SRTF), max_wait_s=None)
 PACK = preset("pack", take_turns=False, gain_min=None, max_wait_s=None)
 PACK_TURNS = preset("pack", name="pack-turns", gain_min=None, max_wait_s=None)
 FAIR = preset("fair", max_wait_s=None)
@@ -207,7 +241,7 @@ class Scene:
 def experiment_of(scene: Scene, tables: Tables, *watchers: Watcher) -> Experiment:
     """Run every policy of a scene."""
     cluster = clusters.load("paper-b")
-    world = GainWorld(tables.memory, scene.gain)
+    world = GainWorld({**tables.memory, "large_1": LARGE}, scene.gain)
     loaded = Loaded(cluster, Workload(name=scene.name, jobs=scene.jobs, source=scene.title), world)
     runs = tuple((0, _run(loaded, policy, watchers)) for policy in scene.policies)
     return Experiment(scene.name, scene.title, {0: loaded}, runs, scene.note)

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from colane.api.wire_nodes import NodeBody
 from colane.core.events import Event
-from colane.model.hardware import Drain
+from colane.model.hardware import Drain, Node
 from colane.model.job import JobId
 from colane.model.progress import Progress
 from colane.server.board.clock import ClockMark
@@ -46,6 +46,7 @@ class Turn:
     agents: dict[str, str] = field(default_factory=dict)  # agents that registered in this turn, by node
     messages: dict[str, tuple[str, ...]] = field(default_factory=dict)  # new messages of nodes
     registered: dict[str, NodeBody] = field(default_factory=dict)  # how nodes were described in this turn, by name
+    without_agent: dict[str, Node] = field(default_factory=dict)  # those of these that no agent speaks for yet
     # why nodes that are lost are drained once they are back; None where they are not
     drained: dict[str, Drain | None] = field(default_factory=dict)
     leased: dict[str, bool] = field(default_factory=dict)  # whether jobs of nodes end by themselves, where that is news

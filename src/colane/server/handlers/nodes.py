@@ -121,7 +121,8 @@ class Nodes:
 
         def prepare(turn: Turn) -> None:
             changes.register(turn, body, is_heard=self.parts.liveness.is_heard(body.name))
-            self.grants.hear(body.name, turn.now_s)
+            if body.agent_id:
+                self.grants.hear(body.name, turn.now_s)
 
         return prepare
 

@@ -173,7 +173,7 @@ async def remove_nodes(
     caller.demand_operator(REMOVE_NODES.operators)
 
     def prepare(turn: Turn) -> RemovedNodesAnswer:
-        return {"removed": changes.remove_nodes(turn)}
+        return _removed(turn, changes.remove_nodes(turn))
 
     return JSONResponse(await change_once(request, service, idempotency_key, prepare))
 
@@ -182,6 +182,11 @@ async def remove_nodes(
 async def node(service: TheService, caller: TheCaller, name: NamePath) -> JSONResponse:
     """Return a node with the whole desired state of its jobs."""
     return JSONResponse(service.nodes.node(name, caller))
+
+
+def _removed(turn: Turn, names: list[str]) -> RemovedNodesAnswer:
+    waited = [name for name in names if not turn.read_model.nodes[name].node.agent_id]
+    return {"removed": names, "without_agent": waited} if waited else {"removed": names}
 
 
 @verb_route(router, REMOVE_NODE, RemovedNodesAnswer)
@@ -198,7 +203,7 @@ async def remove_node(
 
     def prepare(turn: Turn) -> RemovedNodesAnswer:
         changes.remove_node(turn, name, reports=service.liveness.is_heard(name) and not gone)
-        return {"removed": [name]}
+        return _removed(turn, [name])
 
     return JSONResponse(await change_once(request, service, idempotency_key, prepare))
 

@@ -174,7 +174,7 @@ def _node_states(parts: Parts, record: NodeRecord) -> list[str]:
     """Slurm's words for what a node does: of one that takes no jobs three, what jobs have of it first."""
     jobs = parts.read_model.assigned(record.node.name)
     word = node_word(record.node, is_lost=record.lost, has_jobs=bool(jobs))
-    if word is NodeWord.LOST:
+    if word in {NodeWord.LOST, NodeWord.NO_AGENT}:
         return ["down"]
     held = slurm_word(NodeWord.UP, len(record.node.gpus), _booked(parts, record)[2], has_jobs=bool(jobs))
     use = "mixed" if held == "mix" else held

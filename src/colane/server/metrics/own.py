@@ -125,7 +125,7 @@ def _cluster(text: MetricText, parts: Parts, overview: OverviewAnswer) -> None:
         ((f'{{state="{state}"}}', float(str(count))) for state, count in counts),
     )  # fmt: skip
     nodes = Counter(node_word(one.node, is_lost=one.lost, has_jobs=True) for one in parts.read_model.nodes.values())
-    states = (NodeWord.UP, NodeWord.DRAINING, NodeWord.TAKEN_OUT, NodeWord.LOST)
+    states = (NodeWord.UP, NodeWord.DRAINING, NodeWord.TAKEN_OUT, NodeWord.LOST, NodeWord.NO_AGENT)
     text.family(
         "colane_nodes", GAUGE, "Nodes by state.", ((f'{{state="{state}"}}', nodes.get(state, 0)) for state in states)
     )

@@ -134,11 +134,7 @@ def admit(
         raise RefusedError(422, problems)
     directory = request.workdir or workdir
     built_in = request.model_name is not None
-    program = (
-        _trainer_program(request, directory)
-        if built_in
-        else _command_program(request, directory, families or Families())
-    )
+    program = _trainer_program(request) if built_in else _command_program(request, directory, families or Families())
     spec = _spec(request, program)
     spec, misfit = hardware.sized(spec), hardware.problem(spec) or batch_problem(request, spec)
     if misfit is not None:
@@ -277,11 +273,11 @@ def _command_program(request: JobRequest, directory: str, families: Families) ->
     return _Program(command, name, family, request.batch_size, request.steps_total, None)
 
 
-def _trainer_program(request: JobRequest, directory: str) -> _Program:
+def _trainer_program(request: JobRequest) -> _Program:
     wanted: dict[str, Any] = request.model_dump(
         include=set(TRAINER_FIELDS - {"python"}) | {"batch_size"}, exclude_unset=True, exclude_none=True
     )
-    problems = [Problem(field, message) for field, message in catalogue.problems(wanted, directory)]
+    problems = [Problem(field, message) for field, message in catalogue.problems(wanted)]  # its data is where it runs
     if problems:
         raise RefusedError(422, problems)
     job = catalogue.complete(wanted)

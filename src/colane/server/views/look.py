@@ -82,7 +82,8 @@ def of_node(
     node, name = record.node, record.node.name
     if record.lost:
         silent = "" if last_seen_s is None else f", silent for {span(now_s - last_seen_s)}"
-        yield look_item(BROKEN, "node-lost", f"{name} is lost{silent}", node=name, since_s=last_seen_s)
+        level, text = (BROKEN, f"{name} is lost{silent}") if node.agent_id else (LOOK, f"{name} waits for its agent")
+        yield look_item(level, "node-lost", text, node=name, since_s=last_seen_s)
         return
     if node.closed is not None:
         yield look_item(LOOK, "node-closed", f"{name} takes no jobs: {node.closed.why}", node=name, act="why")

@@ -238,6 +238,8 @@ def forget(turn: Turn, records: list[Delete], keep: Retention) -> None:
 def register(turn: Turn, body: NodeBody, *, is_heard: bool) -> None:
     """Take a node in, or its new description; one that is not heard any more loses its jobs to another agent.
 
+    One that names no agent, as paper A's form does, waits for its agent as lost nodes do, and has no jobs.
+
     Raises:
         RefusedError: 409, another live agent has the name; 422, two GPUs have one index, or the topology others.
     """
@@ -265,8 +267,13 @@ def register(turn: Turn, body: NodeBody, *, is_heard: bool) -> None:
     turn.agents[body.name] = body.agent_id
     turn.leased[body.name] = body.leased
     turn.registered[body.name] = body
-    turn.events.append(NodeRegistered(node))
-    turn.gpus_entering += len(node.gpus)
+    if body.agent_id:
+        turn.events.append(NodeRegistered(node))
+        turn.gpus_entering += len(node.gpus)
+    else:
+        turn.without_agent[body.name] = node
+        turn.messages[body.name] = (f"waits for its agent: colane agent --name {body.name} --scheduler URL, there",)
+        turn.events += [NodeLost(body.name)] if known is not None and not known.lost else []
     turn.record("node-registered", node=node.name, pool=node.pool, gpus=[gpu.type for gpu in node.gpus])
 
 

@@ -225,9 +225,13 @@ def _records(turn: Turn, outcome: Outcome, hardware: Mapping[str, Node]) -> Iter
     for name in outcome.lost_nodes:
         if name in turn.read_model.nodes and name not in outcome.nodes and name not in turn.removed_nodes:
             yield _said(turn, replace(turn.read_model.nodes[name], lost=True, generation=outcome.version))
+    for name, node in turn.without_agent.items():
+        old = turn.read_model.nodes.get(name)
+        yield _said(turn, NodeRecord(node, outcome.version, order if old is None else old.order, lost=True))
+        order += old is None
     told = turn.messages.keys() | turn.leased.keys() | turn.registered.keys() | turn.drained.keys() | turn.halts.keys()
     said = told | turn.set_apart.keys()
-    for name in said - {*outcome.nodes, *outcome.lost_nodes, *turn.removed_nodes}:
+    for name in said - {*outcome.nodes, *outcome.lost_nodes, *turn.removed_nodes, *turn.without_agent}:
         yield _said(turn, turn.read_model.nodes[name])
 
 
