@@ -18,6 +18,7 @@ from colane.lab.papers.claims import (
     table,
     verdict_of,
 )
+from tests.papers.documents import OVERVIEW, overview
 from tests.papers.printed import not_printed, plain
 
 MET = Figure("met", 100, 105)
@@ -100,6 +101,10 @@ def test_a_table_has_what_was_published_and_what_was_found() -> None:
         "",
         "Of the numbers and orders published: 2 met, 1 input. 1 claim of ours alone.",
     ]
+
+
+def test_the_overview_says_what_the_pages_say() -> None:
+    assert OVERVIEW.read_text(encoding="utf-8") == overview(), "python -m tests.papers.documents DIR writes it"
 
 
 def test_a_number_that_the_paper_does_not_have_is_found_out() -> None:
