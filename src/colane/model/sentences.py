@@ -284,12 +284,9 @@ SENTENCES: Mapping[Why, str] = MappingProxyType(
 def sentence_of(reason: Reason) -> str:
     """One sentence with numbers, as `colane why` prints it."""
     words = {name: _words(name, value) for name, value in reason.facts.items()}
-    known = {
-        "asked": _asked(reason.facts),
-        "kept": _kept(reason.facts),
-        "slowed": _slowed(reason.facts),
-        "jobs": _name_jobs(reason.jobs),
-    }
+    known = {"asked": _asked(reason.facts), "kept": _kept(reason.facts), "jobs": _name_jobs(reason.jobs)}
+    speed = reason.facts.get("speed")  # of training beside a job that is held back
+    known["slowed"] = "whose own speed is not known yet" if speed is None else f"slowed to {percent(float(speed))}"
     known["stays"] = STAYS[str(reason.facts.get("stays", "not-declared"))]
     return fill(SENTENCES[reason.why], {**words, **known})
 
@@ -319,11 +316,6 @@ def _kept(facts: Mapping[str, str | int | float]) -> str:
     if "there" not in facts:
         return "what is left is"
     return f"{facts['guaranteed']} of {count(facts['there'], 'GPU')} are"
-
-
-def _slowed(facts: Mapping[str, str | int | float]) -> str:
-    """What is known of training beside a job that is held back."""
-    return f"slowed to {percent(facts['speed'])}" if "speed" in facts else "whose own speed is not known yet"
 
 
 JOBS_NAMED_MAX = 4  # a sentence names at most this many jobs, so that it stays one line

@@ -145,7 +145,8 @@ class Contention(SampleWatch):
         speeds = {job.id: speed for job in training if (speed := self._speed(job)) is not None}
         least = 1 - self._config.drop_ratio
         slowed = {job: speed for job, speed in speeds.items() if speed < least}
-        unknown = [job.id for job in training if self._is_unknown(job)]
+        paced = [(job, self._trained[job.id]) for job in training if job.id in self._trained]
+        unknown = [job.id for job, pace in paced if not pace.calm_s and self._believed_step_s(job) is None]
         sample = known.sample
         used = dict(sample.by_job)
         consumers = [_consumer(job, node, used.get(job.id, 0.0)) for job in jobs.values() if may_be_held_back(job)]
@@ -175,11 +176,6 @@ class Contention(SampleWatch):
             return None
         calm_s = median(known.calm_s) if known.calm_s else self._believed_step_s(job)
         return None if calm_s is None else calm_s / known.now_s
-
-    def _is_unknown(self, job: Job) -> bool:
-        """Whether a training job makes steps of which nothing tells how fast they were undisturbed."""
-        known = self._trained.get(job.id)
-        return known is not None and not known.calm_s and self._believed_step_s(job) is None
 
     def _believed_step_s(self, job: Job) -> float | None:
         rate = rate_of(self._state, job, TurnRule.FAIR)
