@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from colane.model.reason import Reason, Why
+from colane.model.sentences import sentence_of
 from colane.server.store.store import AuditLine
 from tests.server.harness import World, finished, launched, node, report, world
 
 from .files import BAD, EXAMPLE, written
 
+OWN_POLICY = EXAMPLE.parents[1] / "how-to" / "own-policy.md"
 SETTINGS: dict[str, Any] = {"policy_budget_s": 0.2, "tick_s": 0.05}
 
 
@@ -64,3 +68,46 @@ async def test_the_policy_of_the_documents_serves_jobs() -> None:
         assert [await service.state(job) for job in jobs] == ["succeeded", "launching", "queued", "assigned"]
         assert (await service.good("GET", f"/job/{jobs[2]}/why"))["why"] == "unknown-alone-first"
         assert (await service.good("GET", "/health"))["status"] == "ok"
+
+
+async def test_the_migrating_policy_of_the_documents_makes_room() -> None:
+    """Of two nodes with a job on one GPU each, one job goes to the other when one of two GPUs comes."""
+    moving = EXAMPLE.with_name("makes_room.py")
+    async with world(policy=f"{moving}:MakesRoom:min_runtime_before_preemption_s=0", tick_s=0.05) as service:
+        for name in ("n1", "n2"):
+            await service.good("POST", "/node", node(name, gpus=2, agent_id=name))
+        jobs = [await service.submit(preemptible=True) for _ in range(4)]
+        steps = {"at_s": 2.0, "first_step_s": 1.0, "steps": 5}
+        at: dict[str, list[int]] = {"n1": [], "n2": []}
+        for job in jobs:
+            await service.line(started(job))
+            at[(await service.good("GET", f"/job/{job}"))["gpus"][0].partition("/")[0]].append(job)
+        for name, there in at.items():
+            running = report(*(launched(job, progress=steps) for job in there), agent_id=name)
+            await service.good("POST", f"/node/{name}/report", running)
+            await service.good("POST", "/finished_job", finished(there[1], node=name, agent_id=name))
+        wide = await service.submit(gpus=2)
+        moved = await service.line(lambda line: line.kind == "decision" and line.body["action"] == "resize")
+        job = moved.body["job"]
+        left, taken = ("n1", "n2") if job in at["n1"] else ("n2", "n1")
+        why = await service.good("GET", f"/job/{wide}/why")
+        assert (why["why"], await service.state(wide)) == ("preempting", "queued")
+        await service.good("POST", "/finished_job", finished(job, node=left, agent_id=left))
+        await service.line(started(wide))
+        assert {gpu.partition("/")[0] for gpu in (await service.good("GET", f"/job/{wide}"))["gpus"]} == {left}
+        assert (await service.good("GET", f"/job/{job}"))["gpus"][0].startswith(taken)
+
+
+def test_the_facts_that_the_documents_name_make_the_sentence_of_each_code() -> None:
+    """With them a sentence can be told; without one of them, but those that have a default, it cannot."""
+    rows = [
+        line.split("|")[2:4] for line in OWN_POLICY.read_text().splitlines() if line.count("|") == 5 and "`" in line
+    ]
+    assert len(rows) > 5
+    for code, named in rows:
+        why = Why(code.strip().strip("`"))
+        facts: dict[str, Any] = dict.fromkeys(re.findall(r"`(\w+)`", named), 1)
+        assert sentence_of(Reason(why, facts, (7,)))
+        for fact in facts.keys() - {"need", "gpu_type"}:
+            with pytest.raises(KeyError, match=fact):
+                sentence_of(Reason(why, {name: 1 for name in facts if name != fact}, (7,)))

@@ -472,6 +472,32 @@ def test_the_preemptive_example_takes_turns(capsys: pytest.CaptureFixture[str]) 
     assert served["queue_s"]["mean"] < 0.5 * fifo["queue_s"]["mean"]
 
 
+TWO_NODES = """
+name: two
+groups:
+  - {name: n, count: 2, gpus: 4, gpu_type: V100, gpu_memory: 16GB, cores: 16}
+"""
+
+
+def test_the_migrating_example_makes_room_for_a_wide_job(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Two jobs on each of two nodes: they come together when one of four GPUs arrives, which by arrival waits."""
+    (tmp_path / "two.yaml").write_text(TWO_NODES)
+    jobs = [f"s{n},{n},{300 if n in {0, 1, 4, 5} else 6000},1,1" for n in range(8)]
+    (tmp_path / "jobs.csv").write_text(
+        "\n".join(["id,submit_s,duration_s,gpus,preemptible", *jobs, "wide,400,600,4,0\n"])
+    )
+    own = f"{EXAMPLE.with_name('makes_room.py')}:MakesRoom"
+    words = ["-c", str(tmp_path / "two.yaml"), "-t", str(tmp_path / "jobs.csv"), "-p", "fifo", "-p", own]
+    assert app.run(["simulate", *words, "--stop-s", "5", "--explain", "wide", "--world", "neutral", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    fifo, made = told["runs"]
+    assert (made["finished"], made["refused_plans"], made["restarts"], fifo["restarts"]) == (9, 0, 2, 0)
+    assert made["queue_s"]["mean"] == pytest.approx(5 / 9)
+    assert fifo["queue_s"]["mean"] > 600
+    why = [str(one) for one in told["stories"][own]]
+    assert any("GPUs are kept for it and come free by stopping jobs 3, 4" in one for one in why)
+
+
 REFUSED = """
 from dataclasses import dataclass, field
 from colane.model.placement import Placement, Slot, Turns

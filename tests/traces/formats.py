@@ -163,6 +163,19 @@ FUGAKU = (
 AZURE = (
     "vm1/+=,s1,d1,0,2591700,99.3,3.4,10.2,Delay-insensitive,4,32\nvm2,s1,d1,300,1500,91.7,3.4,55.0,Unknown,>24,>64\n"
 )
+GOOGLE = "".join(
+    json.dumps(
+        {
+            "time": str(seconds * 10**6), "type": kind, "collection_id": "373", "scheduling_class": 2,
+            "collection_type": 0, "priority": 200, "instance_index": str(index), "machine_id": "0",
+            "resource_request": {"cpus": 0.02, "memory": 0.01},
+        }
+    ) + "\n"
+    for seconds, kind, index in (
+        (600, 0, 0), (600, 0, 1), (601, 2, 0), (610, 3, 0), (615, 3, 1), (700, 4, 0), (720, 3, 0),
+        (900, 6, 0), (901, 9, 1),
+    )
+)  # fmt: skip
 FILES = {
     "colane": OWN,
     "philly-csv": PHILLY_CSV,
@@ -188,6 +201,7 @@ FILES = {
     "pm100": PM100,
     "f-data": FUGAKU,
     "azure-vm": AZURE,
+    "google-2019": GOOGLE,
 }
 """By the name of the format."""
 

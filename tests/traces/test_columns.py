@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -179,6 +180,30 @@ def test_what_a_published_log_does_not_say_is_told(tmp_path: Path) -> None:
     assert "2 jobs each of them a virtual machine" in " ".join(machines.said)
 
 
+def test_events_of_google_become_runs(tmp_path: Path) -> None:
+    """As lines of JSON and as a table: what was evicted counts once, by its last run; what did not end is left out."""
+    lines = [json.loads(line) for line in FILES["google-2019"].splitlines()]
+    names = ["time", "type", "collection_id", "instance_index", "collection_type"]
+    rows = [[*(str(one[name]) for name in names), str(one["resource_request"]["cpus"])] for one in lines]
+    table = "".join(",".join(row) + "\n" for row in ([*names, "resource_request.cpus"], *rows))
+    for name, text in (("events.json", FILES["google-2019"]), ("events.csv", table)):
+        (tmp_path / name).write_text(text)
+        found = read(tmp_path / name)
+        assert found.format == "google-2019"
+        (job,) = found.jobs
+        assert (job.spec.name, job.submit_s, job.duration_s, job.outcome) == ("373-0", 0.0, 180.0, "FINISH")
+        assert (job.spec.gpus, job.spec.cores) == (0, 2)
+        said = " ".join(found.said)
+        assert "1 instance that did not run to an end, left out" in said
+        assert "1 instance that ran more than once, of which the last run counts" in said
+    (tmp_path / "events.json").write_text(FILES["google-2019"].replace('"type": 3', '"type": 33', 1))
+    with pytest.raises(InputFileError, match=r":4: column 'type': must be one of SUBMIT, "):
+        read(tmp_path / "events.json")
+    (tmp_path / "events.csv").write_text(table.replace("instance_index", "index", 1))
+    with pytest.raises(InputFileError, match="instance_index"):
+        read(tmp_path / "events.csv")
+
+
 @pytest.mark.parametrize("name", ["supercloud", "pm100", "f-data"])
 def test_a_column_that_an_export_lacks_is_named(tmp_path: Path, name: str) -> None:
     path = tmp_path / "log.csv"
@@ -193,6 +218,15 @@ def test_a_column_that_an_export_lacks_is_named(tmp_path: Path, name: str) -> No
         with pytest.raises(InputFileError, match=column):
             read(path)
         assert field
+
+
+def test_moments_below_zero_count_from_the_first_and_ids_stay_ids(tmp_path: Path) -> None:
+    path = tmp_path / "jobs.csv"
+    path.write_text("id,submit_s,duration_s\n007,-5,60\n1e5,10,60\n")
+    told = tmp_path / "other.csv"
+    told.write_text("Key;When;Ran;Devices\n007;-5;60;1\n1e5;10;60;1\n")
+    for found in (read(path), read(told, "columns:id=Key,submit=When,duration=Ran,gpus=Devices")):
+        assert [(job.spec.name, job.submit_s) for job in found.jobs] == [("007", 0.0), ("1e5", 15.0)]
 
 
 def test_a_part_of_a_gpu_is_read_of_any_table(tmp_path: Path) -> None:

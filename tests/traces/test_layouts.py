@@ -22,7 +22,7 @@ from tests.traces.formats import FILES, HELIOS, SALUS, VARIANTS
 
 File = Callable[..., Path]
 TEXTS = FILES | VARIANTS
-CHOSEN = {"sacct", "swf", "supercloud", "pm100", "f-data"}
+CHOSEN = {"sacct", "swf", "supercloud", "pm100", "f-data", "google-2019"}
 """Of no fixed columns: whoever prints or exports them chooses, or lines are numbers alone (`test_columns.py`)."""
 TABLES = [name for name, text in TEXTS.items() if text[0] not in "[{" and name not in CHOSEN]
 DOCUMENTS = [name for name in TEXTS if name not in TABLES and name not in CHOSEN]

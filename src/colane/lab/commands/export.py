@@ -206,8 +206,7 @@ def export(
 ALL_ENDED: Final = TimeWindow()
 
 Since = Annotated[
-    str | None,
-    typer.Option("--since", metavar="TIME", help="Jobs of this time, as 7d, yesterday or 2026-11-28T09:00."),
+    str | None, typer.Option("--since", metavar="TIME", help="Jobs of this time, as 7d, yesterday or 2026-11-28T09:00.")
 ]
 Until = Annotated[
     str | None, typer.Option("--until", metavar="TIME", show_default="now", help="End of that time, likewise.")

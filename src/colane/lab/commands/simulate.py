@@ -47,15 +47,13 @@ def _cost(option: str, help_: str) -> Any:  # noqa: ANN401 - as typer's own
 def register(app: typer.Typer) -> None:
     """Add the command."""
     app.command(
-        "simulate",
-        epilog="Example: [bold]colane simulate --cluster dgx1 --trace jobs.csv -p fifo -p colane[/bold]",
+        "simulate", epilog="Example: [bold]colane simulate --cluster dgx1 --trace jobs.csv -p fifo -p colane[/bold]"
     )(simulate)
 
 
 def simulate(  # noqa: PLR0913, PLR0917 - a command line option is a parameter
     cluster: Annotated[
-        str,
-        typer.Option("--cluster", "-c", metavar="FILE|PRESET", help="Machines: a YAML file, node list or preset."),
+        str, typer.Option("--cluster", "-c", metavar="FILE|PRESET", help="Machines: a YAML file, node list or preset.")
     ] = "dgx1",
     trace: Annotated[
         str,
@@ -168,8 +166,7 @@ def simulate(  # noqa: PLR0913, PLR0917 - a command line option is a parameter
         bool, typer.Option("--skip-bad-rows", help="Leave bad rows of the trace out, and count them.")
     ] = False,
     foresee: Annotated[
-        bool,
-        typer.Option("--foresee", help="Foresee starts and ends as a live cluster does, and judge what was said."),
+        bool, typer.Option("--foresee", help="Foresee starts and ends as a live cluster does, and judge what was said.")
     ] = False,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", metavar="DIR", help="Write summary, jobs, plots and a page here.")

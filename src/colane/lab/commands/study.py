@@ -38,8 +38,7 @@ Engine = Annotated[
     typer.Option("--engine", help="Where several simulations run: processes of this machine (local), or Ray's nodes."),
 ]
 RayAddress = Annotated[
-    str | None,
-    typer.Option("--address", metavar="HOST:PORT", show_default="none", help="Where Ray's head listens."),
+    str | None, typer.Option("--address", metavar="HOST:PORT", show_default="none", help="Where Ray's head listens.")
 ]
 
 
@@ -90,8 +89,7 @@ def study(
     file: Annotated[Path, typer.Argument(metavar="FILE.toml", help="The study (docs/how-to/study.md).")],
     out: Annotated[Path, typer.Option("--out", "-o", metavar="DIR", help="Where simulations and tables are kept.")],
     processes: Annotated[
-        int | None,
-        typer.Option("--processes", min=1, show_default="one a core", help="So many simulations at a time."),
+        int | None, typer.Option("--processes", min=1, show_default="one a core", help="So many simulations at a time.")
     ] = None,
     again: Annotated[
         bool, typer.Option("--again", help="Simulate anew what was kept of other inputs than the study's.")

@@ -58,7 +58,8 @@ class MeasuredSet:
     def name(self) -> str:
         """Families with batch sizes, joined by +; equal ones are counted."""
         return " + ".join(
-            shown if count == 1 else f"{count}x {shown}" for shown, count in _counted(map(short_name, self.keys))
+            shown if count == 1 else f"{count}x {shown}"
+            for shown, count in [(name, len(list(same))) for name, same in groupby(map(short_name, self.keys))]
         )
 
 
@@ -170,7 +171,3 @@ def _named(sets: Sequence[MeasuredSet]) -> str:
     shown = [f"{measured.name} ({measured.delta:.2f}, {measured.sharing})" for measured in sets]
     more = len(shown) - SETS_NAMED_MAX
     return ", ".join(shown[:SETS_NAMED_MAX]) + (f" and {more} more" if more > 0 else "")
-
-
-def _counted(names: Iterable[str]) -> list[tuple[str, int]]:
-    return [(name, len(list(same))) for name, same in groupby(names)]

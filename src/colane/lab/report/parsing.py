@@ -134,10 +134,6 @@ def _parse_record(item: object, position: int) -> RunRecord:
         raise RecordError(f"{shown}: {_first_problem(error)}") from error
     if fields.state not in ENDED:
         raise RecordError(f"{shown}: field 'state': must be an ended state, got '{fields.state}'")
-    return _record_of(fields)
-
-
-def _record_of(fields: _RecordFields) -> RunRecord:
     return RunRecord(
         id=fields.id,
         name=fields.name,

@@ -259,11 +259,7 @@ def _step_row(axes: Axes, row: int, found: StepTimes, unit_s: float) -> None:
     axes.plot([alone], [row], "o", color=style.GROUP_COLOURS[0], markersize=8, zorder=3)
     axes.plot([together], [row], "s", color=style.GROUP_COLOURS[1], markersize=8, zorder=3)
     axes.annotate(
-        f"x {found.slowdown:.2f}",
-        (max(alone, together), row),
-        (9, 0),
-        textcoords="offset points",
-        va="center",
+        f"x {found.slowdown:.2f}", (max(alone, together), row), (9, 0), textcoords="offset points", va="center"
     )
 
 

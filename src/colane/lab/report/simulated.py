@@ -297,7 +297,7 @@ def measure_run(run: SimulatedRun, jobs: Mapping[int, TraceJob]) -> SimulatedMet
         finished=int(done.sum()),
         unfinished=int((~ended).sum()),
         never_started=int((~np.isfinite(columns.first_start_s)).sum()),
-        states=_states(columns),
+        states={str(state): many for state, many in sorted(Counter(columns.state).items())},
         makespan_s=None if window is None else window[1] - window[0],
         jct_s=summarise((columns.end_s - columns.submit_s)[done]),
         queue_s=summarise((columns.first_start_s - columns.submit_s)[done]),
@@ -341,10 +341,6 @@ def slo_violations(columns: JobColumns, jobs: Mapping[int, TraceJob]) -> dict[in
         missed |= "minimal_utility" in labels and run_s * float(labels["minimal_utility"]) > columns.alone_s[place]
         found[id_] = bool(missed)
     return found
-
-
-def _states(columns: JobColumns) -> dict[str, int]:
-    return {str(state): many for state, many in sorted(Counter(columns.state).items())}
 
 
 def _slowdown(columns: JobColumns, done: NDArray[np.bool_]) -> Floats:

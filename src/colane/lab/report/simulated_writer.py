@@ -231,10 +231,7 @@ def _run_notes(run: SimulatedRun, found: SimulatedMetrics) -> Iterator[str]:
 
 def belief_text(error: BeliefError) -> str:
     """Median and p95 of the relative errors, alone and shared."""
-    parts = (
-        ("speed alone", error.alone, error.alone_unknown),
-        ("speed-up shared", error.shared, error.shared_unknown),
-    )
+    parts = (("speed alone", error.alone, error.alone_unknown), ("speed-up shared", error.shared, error.shared_unknown))
     return "; ".join(_error_text(*part) for part in parts)
 
 

@@ -36,16 +36,7 @@ GROUP_LINES = ("-", "--", "-.", ":", (0, (6, 1, 1, 1, 1, 1)))
 
 GROUP_MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 
-FAMILY_COLOURS = (
-    "#77AADD",
-    "#EE8866",
-    "#EEDD88",
-    "#FFAABB",
-    "#44BB99",
-    "#BBCC33",
-    "#99DDFF",
-    "#AAAA00",
-)
+FAMILY_COLOURS = ("#77AADD", "#EE8866", "#EEDD88", "#FFAABB", "#44BB99", "#BBCC33", "#99DDFF", "#AAAA00")
 """Paul Tol's light palette: made for black text on it, and different from the colours of groups."""
 
 OTHER_COLOUR = "#BBBBBB"

@@ -142,7 +142,16 @@ def build(
     said += chapter.said if chapter else ()
     notes = failed_jobs(content.groups) + not_measured(content.groups, content.metrics)
     notes += () if content.sets else (verdict(()),)
-    tables = ((chapter.table,) if chapter else ()) + _tables(content)
+    tables = ((chapter.table,) if chapter else ()) + (
+        (
+            groups_table(content.metrics),
+            comparison_table(content.metrics),
+            times_table({group.name: group.times for group in content.groups}),
+            sets_table(content.sets),
+            steps_table(content.steps),
+            jobs_table(content.groups),
+        )
+    )
     out_dir.mkdir(parents=True, exist_ok=True)
     figures, pictures = html.write_charts(_charts(content, profiles, boundary, chapter), out_dir)
     return Report(
@@ -174,17 +183,6 @@ def _content(groups: Sequence[RunGroup], measurements: Sequence[SetMeasurement])
     )
 
 
-def _tables(content: _Content) -> tuple[Table, ...]:
-    return (
-        groups_table(content.metrics),
-        comparison_table(content.metrics),
-        times_table({group.name: group.times for group in content.groups}),
-        sets_table(content.sets),
-        steps_table(content.steps),
-        jobs_table(content.groups),
-    )
-
-
 def _charts(
     content: _Content, profiles: Sequence[Profile], boundary: Boundary | None, chapter: ReportChapter | None
 ) -> Iterator[Chart]:
@@ -210,7 +208,10 @@ def _run_charts(content: _Content) -> Iterator[Chart]:
     if len(makespans_s) > 1:
         caption = "First submission to last end of the batch (makespan)."
         yield Chart("makespan", plots.makespan_bars(makespans_s), caption)
-    points = _trade_off_points(content.metrics)
+    points = {
+        m.name: None if m.run_span_s is None or m.makespan_s is None else (m.run_span_s.mean, m.makespan_s)
+        for m in content.metrics
+    }
     if sum(point is not None for point in points.values()) >= TRADE_OFF_GROUPS_MIN:
         caption = "How long a job ran on average (run span) against how long its batch took (makespan)."
         yield Chart("trade_off", plots.trade_off(points), caption)
@@ -304,13 +305,6 @@ def _bars(record: RunRecord) -> tuple[timeline.Bar, ...]:
     )
 
 
-def _trade_off_points(metrics: Sequence[GroupMetrics]) -> dict[str, tuple[float, float] | None]:
-    return {
-        m.name: None if m.run_span_s is None or m.makespan_s is None else (m.run_span_s.mean, m.makespan_s)
-        for m in metrics
-    }
-
-
 def _succeeded(group: RunGroup) -> list[RunRecord]:
     return [record for record in group.records if record.succeeded]
 
@@ -341,11 +335,7 @@ Json = Cell | bool | list["Json"] | dict[str, "Json"]
 
 
 def summary_object(
-    title: str,
-    said: Sequence[str],
-    metrics: Sequence[GroupMetrics],
-    tables: Sequence[Table],
-    notes: Sequence[str],
+    title: str, said: Sequence[str], metrics: Sequence[GroupMetrics], tables: Sequence[Table], notes: Sequence[str]
 ) -> dict[str, Json]:
     """The whole file: sentences, one run per group, the tables, and what was not measured."""
     return {

@@ -232,12 +232,7 @@ loaded_once = lru_cache(maxsize=1)(load)  # policies that run one after another 
 
 
 def _run(
-    request: Request,
-    loaded: Loaded,
-    policy: str,
-    seed: int,
-    watch: Watch,
-    on_ready: Callable[[Driver, str], None],
+    request: Request, loaded: Loaded, policy: str, seed: int, watch: Watch, on_ready: Callable[[Driver, str], None]
 ) -> Run:
     return simulate(
         inputs(request, loaded, policy, seed),

@@ -29,7 +29,18 @@ def simulated_run(run: Run, seed: int, loaded: Loaded) -> SimulatedRun:
         seed=seed,
         jobs=run.jobs,
         refused=tuple(str(refusal) for refusal in run.refused),
-        columns=_columns(ledger.rows),
+        columns=JobColumns(
+            id=np.asarray(ledger.rows.id),
+            state=[STATES[code] for code in ledger.rows.state],
+            submit_s=np.asarray(ledger.rows.submit_s),
+            first_start_s=np.asarray(ledger.rows.first_start_s),
+            start_s=np.asarray(ledger.rows.start_s),
+            end_s=np.asarray(ledger.rows.end_s),
+            attempts=np.asarray(ledger.rows.attempts),
+            gpu_s=np.asarray(ledger.rows.gpu_s),
+            alone_s=np.asarray(ledger.rows.alone_s),
+            gpus=[" ".join(map(str, gpus)) for gpus in ledger.rows.gpus],
+        ),
         curves=_curves(ledger.curve),
         gpus=[f"{node.name}/{gpu.index}" for node in loaded.cluster.nodes for gpu in node.gpus],
         stays=() if ledger.stays_dropped else tuple(map(_stay, ledger.stays)),
@@ -69,21 +80,6 @@ def _times(ledger: Ledger, loaded: Loaded) -> dict[int, JobTime]:
     names = {int(job.id): job.spec.name for job in loaded.workload.jobs}
     lost_s = ledger.lost_s
     return {job: JobTime(names[job], spent, lost_s.get(job, 0.0)) for job, spent in sorted(ledger.time_spent.items())}
-
-
-def _columns(rows: Rows) -> JobColumns:
-    return JobColumns(
-        id=np.asarray(rows.id),
-        state=[STATES[code] for code in rows.state],
-        submit_s=np.asarray(rows.submit_s),
-        first_start_s=np.asarray(rows.first_start_s),
-        start_s=np.asarray(rows.start_s),
-        end_s=np.asarray(rows.end_s),
-        attempts=np.asarray(rows.attempts),
-        gpu_s=np.asarray(rows.gpu_s),
-        alone_s=np.asarray(rows.alone_s),
-        gpus=[" ".join(map(str, gpus)) for gpus in rows.gpus],
-    )
 
 
 def _curves(curve: ClusterTimeline) -> ClusterCurves:

@@ -237,7 +237,9 @@ def _load_finding(where: str, load: float) -> Finding:
 
 
 def _finding(level: Level, code: str, what: str, jobs: list[TraceJob]) -> Finding:
-    named = ", ".join(_name(job) for job in jobs[:EXAMPLES_MAX])
+    named = ", ".join(
+        (f"{job.spec.name} of line {job.line}" if job.line else job.spec.name) for job in jobs[:EXAMPLES_MAX]
+    )
     more = len(jobs) - EXAMPLES_MAX
     tail = f" and {more:,} more" if more > 0 else ""
     said = _of_one(what) if len(jobs) == 1 else what
@@ -249,10 +251,6 @@ def _of_one(what: str) -> str:
     verb, _, rest = what.partition(" ")
     one = {"are": "is", "have": "has", "can": "can"}.get(verb, f"{verb}s")
     return f"{one} {rest}".replace("they end", "it ends").replace("their run time", "its run time")
-
-
-def _name(job: TraceJob) -> str:
-    return f"{job.spec.name} of line {job.line}" if job.line else job.spec.name
 
 
 def _sentence(spec: JobSpec, shortfall: Shortfall, types: Sequence[str]) -> str:

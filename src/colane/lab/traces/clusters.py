@@ -230,12 +230,7 @@ def _mapping(path: Path, raw: object, where: str, known: Mapping[str, object] | 
 
 
 def _value(
-    path: Path,
-    keys: Mapping[str, Any],
-    key: str,
-    parse: Callable[[Any], Any],
-    default: object,
-    where: str = "",
+    path: Path, keys: Mapping[str, Any], key: str, parse: Callable[[Any], Any], default: object, where: str = ""
 ) -> Any:  # noqa: ANN401 - as the parser gives it
     column = f"{where}.{key}" if where else key
     if key not in keys:

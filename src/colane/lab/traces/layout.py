@@ -183,12 +183,14 @@ class Document:
         read: Keys of a job that are read; the first job has them all.
         unread: Keys of a job that say nothing that a job of ours has.
         inside: Keys of what stands within a job.
+        is_lines: Each line is a document of its own.
     """
 
     opens: str
     read: tuple[str, ...]
     unread: tuple[str, ...] = ()
     inside: tuple[str, ...] = ()
+    is_lines: bool = False
 
     def fits(self, head: str) -> bool:
         """Whether it opens so, and its beginning has every key."""

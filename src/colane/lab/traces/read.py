@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from colane.lab.traces.layout import HEAD_CHARS, Document, FileLayout, Misfit, first_row, is_header
-from colane.lab.traces.readers import colane_csv, columns, gavel, lists, openb, pai, philly, pollux, salus, topo
+from colane.lab.traces.readers import colane_csv, columns, gavel, google, lists, openb, pai, philly, pollux, salus, topo
 from colane.lab.traces.readers.assemble import Options
 from colane.lab.traces.workload import Note, Workload, collector_held
 from colane.model.nearest import did_you_mean
@@ -74,6 +74,7 @@ FORMATS = {
         Format(columns.SACCT, "Slurm, sacct -p", columns.SACCT_LAYOUTS, columns.read_sacct, LOCAL),
         Format(columns.SWF, "Standard Workload Format", columns.SWF_LAYOUTS, columns.read_swf),
         *(Format(one.name, one.title, (one.layout,), one.read) for one in columns.PUBLISHED),
+        Format(google.NAME, "Google 2019, instance_events", google.LAYOUTS, google.read, "microseconds"),
     )
 }
 """Known formats by name; no file has the layout of two."""
@@ -110,7 +111,7 @@ def read(
     with collector_held():
         workload = form.read(path, text, Options(skip_bad_rows, keep_cpu_only))
     layout = form.nearest(head)
-    is_cut = not isinstance(layout, Document) and not text.endswith(("\n", "\r"))
+    is_cut = (not isinstance(layout, Document) or layout.is_lines) and not text.endswith(("\n", "\r"))
     notes = (*workload.notes, CUT) if is_cut else workload.notes
     unused = (*layout.unused(head), *workload.unused)
     return replace(workload, guessed=format_name is None, notes=notes, times=form.times, unused=unused)

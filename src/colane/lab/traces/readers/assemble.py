@@ -140,10 +140,7 @@ def cell(value: object) -> str:
 
 
 def _notes(cpu_only: int, bad: int) -> tuple[Note, ...]:
-    notes = (
-        Note(cpu_only, "CPU-only job", "left out (--cpu-jobs keeps them)"),
-        Note(bad, "bad row", "skipped"),
-    )
+    notes = (Note(cpu_only, "CPU-only job", "left out (--cpu-jobs keeps them)"), Note(bad, "bad row", "skipped"))
     return tuple(note for note in notes if note.many)
 
 

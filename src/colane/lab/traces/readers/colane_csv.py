@@ -103,7 +103,7 @@ OF_JOBS: Final = tuple(field for field in JOB_FIELDS if field.column)
 
 OF_TRACES: Final = (
     Column("id", "text", "unique name; empty takes the line number", "", str, lambda job: job.spec.name),
-    Column("submit_s", "seconds", "when it is submitted, from any moment; required", None, cells.seconds,
+    Column("submit_s", "seconds", "when it is submitted, from any moment; required", None, cells.number,
            lambda job: job.submit_s),
     Column("duration_s", "seconds", "run time alone on what it asks for; empty is unknown", None, cells.seconds,
            lambda job: job.duration_s),
@@ -178,7 +178,9 @@ def read(path: Path, text: str, options: Options) -> Workload:
         return _job(id_, names[row], submit_s, values, labels[row], sheet.lines[row])
 
     keep = options._replace(keep_cpu_only=True)  # a 0 there asks for such a job
-    return _ordered(assemble(sheet, NAME, Columns(names, table["submit_s"], table["gpus"]), make, keep), options)
+    from_first = any(table["submit_s"][row] < 0 for row in sheet.good())  # a run begins at 0
+    columns = Columns(names, table["submit_s"], table["gpus"])
+    return _ordered(assemble(sheet, NAME, columns, make, keep, dated=from_first), options)
 
 
 def _ordered(workload: Workload, options: Options) -> Workload:
