@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
 from typer import TyperException
@@ -25,6 +27,15 @@ class FailureError(TyperException):
     """It was asked for properly and went wrong all the same."""
 
     exit_code = FAILURE
+
+
+@contextmanager
+def writing(what: str) -> Iterator[None]:
+    """Say which file or directory cannot be written, where one cannot."""
+    try:
+        yield
+    except OSError as error:
+        raise FailureError(f"{what} cannot be written: {error.strerror}") from error
 
 
 def from_scheduler(error: SchedulerError) -> TyperException:

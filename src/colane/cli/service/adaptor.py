@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from colane.cli import output
-from colane.cli.errors import FailureError, MisuseError
+from colane.cli.errors import MisuseError, writing
 
 PythonOption = Annotated[
     str,
@@ -39,10 +39,8 @@ def install(python: PythonOption = "python") -> None:
     from colane.adaptor import bundle  # noqa: PLC0415 - imported late
 
     place = _site_packages(python)
-    try:
+    with writing(str(place)):
         bundle.install(place)
-    except OSError as error:
-        raise FailureError(f"{place} cannot be written: {error.strerror}") from error
     output.say(f"installed in {place}")
 
 
@@ -51,10 +49,8 @@ def uninstall(python: PythonOption = "python") -> None:
     from colane.adaptor import bundle  # noqa: PLC0415 - imported late
 
     place = _site_packages(python)
-    try:
+    with writing(str(place)):
         found = bundle.uninstall(place)
-    except OSError as error:
-        raise FailureError(f"{place} cannot be written: {error.strerror}") from error
     output.say(f"removed from {place}" if found else f"there was nothing to remove in {place}")
 
 

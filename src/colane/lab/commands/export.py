@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 import typer
 
 from colane.cli import output
-from colane.cli.errors import FailureError, MisuseError
+from colane.cli.errors import FailureError, MisuseError, writing
 from colane.cli.jobs import objects as jobs
 from colane.client.told import in_force
 from colane.model.hardware import CPU_DEVICE_TYPE
@@ -282,15 +282,13 @@ def export_jobs(
         out / "trace.csv", out / "measured.json", out / "cluster.yaml", len(taken), left_out,
         sum(job.outcome not in ENDED for job in workload.jobs),
     )  # fmt: skip
-    try:
+    with writing(f"--out: {out}"):
         out.mkdir(parents=True, exist_ok=True)
         colane_csv.write(workload, made.trace)
         measured.write(table, made.measured)
         import yaml  # noqa: PLC0415 - commands import what they need
 
         made.cluster.write_text(yaml.safe_dump(_cluster(nodes, ran), sort_keys=False), encoding="utf-8")
-    except OSError as error:
-        raise FailureError(f"--out: {out} cannot be written: {error.strerror}") from error
     return made
 
 

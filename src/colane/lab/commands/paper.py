@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from colane.cli import output
-from colane.cli.errors import FailureError, MisuseError
+from colane.cli.errors import MisuseError, writing
 from colane.cli.output import ScreenColumn
 
 if TYPE_CHECKING:
@@ -160,7 +160,7 @@ def _write(found: Evaluation, out: Path) -> None:
     from colane.lab.papers.claims import table  # noqa: PLC0415 - imported late
     from colane.lab.report import simulated_writer as writer  # noqa: PLC0415 - matplotlib comes with it
 
-    try:
+    with writing(f"--out: {out}"):
         out.mkdir(parents=True, exist_ok=True)
         _write_rows(found, out / "claims.csv")
         text = json.dumps({"claims": [claim.as_object() for claim in found.claims]}, indent=1, ensure_ascii=False)
@@ -169,8 +169,6 @@ def _write(found: Evaluation, out: Path) -> None:
         for experiment in found.experiments:
             writer.write(_study(experiment), out / experiment.name)
         _draw(found, out)
-    except OSError as error:
-        raise FailureError(f"--out: {out} cannot be written: {error.strerror}") from error
 
 
 def _write_rows(found: Evaluation, path: Path) -> None:

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from colane.cli import output
-from colane.cli.errors import FailureError
+from colane.cli.errors import writing
 from colane.cli.output import ScreenColumn
 from colane.client.knowledge import encode_measurement, encode_profile, read_measurements, read_profiles
 
@@ -169,10 +169,8 @@ def write_files(found: Findings, out: Path | None) -> list[Path]:
         return []
     from colane.lab.report.profiles import write  # noqa: PLC0415 - as above
 
-    try:
+    with writing(f"--out: {out}"):
         return list(write(found, out, title="Colane profiles"))
-    except OSError as error:
-        raise FailureError(f"--out: {out} cannot be written: {error.strerror}") from error
 
 
 def _object(found: Findings, files: Iterable[Path], failures: Iterable[str]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from colane.cli import output
-from colane.cli.errors import FailureError, MisuseError
+from colane.cli.errors import FailureError, MisuseError, writing
 from colane.cli.jobs import objects as jobs
 from colane.cli.output import ScreenColumn
 
@@ -91,9 +91,8 @@ def make_report(
         groups = grouped(items, scheduler.nodes(), label)
         profiles = list(read_profiles(scheduler).values())
         sets = read_measurements(scheduler)
-        return build(groups, sets, out, title=title, profiles=profiles, chapter=chapter)
-    except OSError as error:
-        raise FailureError(f"--out: {out} cannot be written: {error.strerror}") from error
+        with writing(f"--out: {out}"):
+            return build(groups, sets, out, title=title, profiles=profiles, chapter=chapter)
     except ValueError as error:
         raise FailureError(f"report: {error}") from error
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 import typer
 
 from colane.cli import output
-from colane.cli.errors import FAILURE, INTERRUPTED, FailureError, MisuseError
+from colane.cli.errors import FAILURE, INTERRUPTED, FailureError, MisuseError, writing
 from colane.cli.output import ScreenColumn
 from colane.cli.service.command import option
 from colane.lab.commands.study import Engine, RayAddress, RunsOn, elsewhere, judge_engine
@@ -408,11 +408,9 @@ def _opened(path: Path | None) -> Iterator[TextIO | None]:
     if path is None:
         yield None
         return
-    try:
+    with writing(f"--decisions: {path}"):
         path.parent.mkdir(parents=True, exist_ok=True)
         file = path.open("w", encoding="utf-8")
-    except OSError as error:
-        raise FailureError(f"--decisions: {path} cannot be written: {error.strerror}") from error
     with file:
         yield file
 
@@ -442,10 +440,8 @@ def _publish(study: Study, out: Path | None, stories: dict[str, Story], *, as_js
 
     written = None
     if out is not None:
-        try:
+        with writing(f"--out: {out}"):
             written = writer.write(study, out)
-        except OSError as error:
-            raise FailureError(f"--out: {out} cannot be written: {error.strerror}") from error
     if as_json:
         told = {policy: [chapter._asdict() for chapter in story.chapters] for policy, story in stories.items()}
         output.print_json(writer.summary_object(study) | ({"stories": told} if told else {}))

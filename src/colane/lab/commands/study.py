@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from colane.cli import output
-from colane.cli.errors import FAILURE, INTERRUPTED, FailureError, MisuseError
+from colane.cli.errors import FAILURE, INTERRUPTED, FailureError, MisuseError, writing
 from colane.cli.output import ScreenColumn
 from colane.model.words import count
 from colane.settings.table import ADDRESS
@@ -118,10 +118,8 @@ def study(
     there = elsewhere(address) if found.missing or found.stale else None
     worked = simulate_missing(plan, out, found, processes or os.cpu_count() or 1, _progress(plan, found), there)
     made = results(plan, out, found.inputs)
-    try:
+    with writing(f"--out: {out}"):
         written = write_results(made)
-    except OSError as error:
-        raise FailureError(f"--out: {out} cannot be written: {error.strerror}") from error
     _print(made, written, as_json=as_json)
     _leave(made, worked)
 

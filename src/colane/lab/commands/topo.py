@@ -13,7 +13,7 @@ import typer
 
 from colane.cli import output
 from colane.cli.completing import complete_nodes
-from colane.cli.errors import FailureError, MisuseError
+from colane.cli.errors import MisuseError, writing
 from colane.cli.formatting import Format, print_formatted
 from colane.cli.jobs import objects as jobs
 from colane.model.hardware import Link, LinkKind, Topology
@@ -266,14 +266,12 @@ def _write(out: Path, machines: list[Machine]) -> None:
     if len(machines) != 1:
         raise MisuseError(f"--out {out}: holds one machine, but there are {len(machines)}; name a node")
     machine = machines[0]
-    try:
+    with writing(f"--out {out}:"):
         out.parent.mkdir(parents=True, exist_ok=True)
         if out.suffix in PICTURES:
             _draw(out, machine)
         else:
             out.write_text(_document(machine), encoding="utf-8")
-    except OSError as error:
-        raise FailureError(f"--out {out}: cannot be written: {error.strerror}") from error
     output.note(f"wrote {out}")
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from colane.cli import output
-from colane.cli.errors import FAILURE, FailureError, MisuseError
+from colane.cli.errors import FAILURE, MisuseError, writing
 from colane.cli.output import ScreenColumn
 from colane.model.words import count
 
@@ -114,10 +114,8 @@ def convert(
     )
     if out.exists() and Path(trace).exists() and out.samefile(trace):
         raise MisuseError(f"{out}: is the trace itself; name another file to write")
-    try:
+    with writing(f"{out}:"):
         colane_csv.write(workload, out)
-    except OSError as error:
-        raise FailureError(f"{out}: cannot be written: {error.strerror}") from error
     for said in workload.said:
         output.note(said)
     output.say(f"{count(len(workload.jobs), 'job')} of format {workload.format} written to {out}")

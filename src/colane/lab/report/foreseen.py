@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from colane.foresee.foreseer import METHODS
 from colane.foresee.judged import Foretold, JudgedQuotes, judged
 from colane.lab.report import style
-from colane.lab.report.tables import Cell, Table, TableColumn
+from colane.lab.report.tables import Cell, Table, TableColumn, many, ratio, text
 
 HORIZONS: Final = ("below 10 min", "to 1 h", "to 6 h", "to 1 day", "beyond")
 ASKED: Final = 0.8
@@ -30,16 +30,16 @@ NOTE: Final = (
 def foreseen_table(foretold: Sequence[tuple[str, Sequence[Foretold]]]) -> Table:
     """One row for each run and method."""
     columns = (
-        TableColumn("run", "Policy", str, is_number=False),
-        TableColumn("method", "StartQuote", str, is_number=False),
-        TableColumn("quotes", "Quotes", lambda cell: f"{cell:,}"),
-        TableColumn("holds", "Held", _percent),
-        *(TableColumn(f"holds_{at}", f"Held, {name}", _percent) for at, name in enumerate(HORIZONS)),
+        text("run", "Policy"),
+        text("method", "StartQuote"),
+        many("quotes", "Quotes"),
+        ratio("holds", "Held"),
+        *(ratio(f"holds_{at}", f"Held, {name}") for at, name in enumerate(HORIZONS)),
         TableColumn("score", "Score", lambda cell: f"{cell:.2f}"),
-        TableColumn("error", "Error, median", _percent),
+        ratio("error", "Error, median"),
         TableColumn("width", "p90 / p10", lambda cell: f"{cell:.1f}"),
-        TableColumn("known", "Known", lambda cell: f"{cell:,}"),
-        TableColumn("known_holds", "Held, known", _percent),
+        many("known", "Known"),
+        ratio("known_holds", "Held, known"),
     )
     rows = [_row(name, method, one) for name, quotes in foretold for method, one in judged(quotes).items()]
     return Table("foreseen", "What was foreseen, and what came of it", columns, tuple(rows), NOTE)
@@ -107,7 +107,3 @@ def write_quotes(foretold: Sequence[Foretold], path: Path) -> None:
             for method, bounds in [*zip(METHODS, quote.starts, strict=True), ("end", quote.end)]:
                 said = [f"{value:.6g}" for value in bounds[:3]]
                 rows.writerow([quote.job, f"{quote.at_s:.6g}", method, *said, bounds.bursts, int(quote.is_told), *came])
-
-
-def _percent(cell: Cell) -> str:
-    return "-" if cell is None else f"{100 * float(cell):.0f} %"

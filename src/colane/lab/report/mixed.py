@@ -155,8 +155,13 @@ def change(before_s: float, after_s: float) -> float | None:
 
 def mechanism_sentences(base: MixedRun, other: MixedRun) -> tuple[str, ...]:
     """One for each mechanism: what it did, and what that gained or cost, as measured."""
-    parts = (_sharing, _cores, _without_device, _elastic, _urgent)
-    return tuple(said for part in parts if (said := part(base, other)))
+    of_one = {
+        MixedRole.CORES: _cores, MixedRole.WITHOUT_DEVICE: _without_device, MixedRole.ELASTIC: _elastic,
+        MixedRole.URGENT: _urgent,
+    }  # fmt: skip
+    jobs = {role: [next(iter(run.of(role)), None) for run in (base, other)] for role in of_one}
+    told = [of_one[role](base, other, was, now) for role, (was, now) in jobs.items() if was and now]
+    return tuple(filter(None, (_sharing(base, other), *told)))
 
 
 def _sharing(base: MixedRun, other: MixedRun) -> str:
@@ -213,10 +218,7 @@ def _overlap_s(spans: Sequence[tuple[float, float]]) -> float:
     return total_s
 
 
-def _cores(base: MixedRun, other: MixedRun) -> str:
-    before, after = (next(iter(run.of(MixedRole.CORES)), None) for run in (base, other))
-    if before is None or after is None:
-        return ""
+def _cores(base: MixedRun, other: MixedRun, before: MixedJob, after: MixedJob) -> str:
     had, now = (_distinct([s.cores for s in job.stretches() if s.devices]) for job in (before, after))
     said = f"Cores: {_instead('the job that waits for its data took', after.whole_s, before.whole_s)}; "
     said += f"it had {_many(now, 'core')}, under {base.name} {_many(had, 'core')}"
@@ -237,10 +239,7 @@ def _why_no_more(job: MixedJob, run: MixedRun, had: Sequence[int]) -> str:
     return "it ended before a search for more of them had begun"
 
 
-def _without_device(base: MixedRun, other: MixedRun) -> str:
-    before, after = (next(iter(run.of(MixedRole.WITHOUT_DEVICE)), None) for run in (base, other))
-    if before is None or after is None:
-        return ""
+def _without_device(base: MixedRun, _other: MixedRun, before: MixedJob, after: MixedJob) -> str:
     said = f"The job without a device began after {duration(after.waited_s)} (under {base.name} after "
     said += f"{duration(before.waited_s)}) and ran beside the training"
     if after.held_back:
@@ -251,10 +250,7 @@ def _without_device(base: MixedRun, other: MixedRun) -> str:
     return f"{said}."
 
 
-def _elastic(base: MixedRun, other: MixedRun) -> str:
-    before, after = (next(iter(run.of(MixedRole.ELASTIC)), None) for run in (base, other))
-    if before is None or after is None:
-        return ""
+def _elastic(_base: MixedRun, other: MixedRun, before: MixedJob, after: MixedJob) -> str:
     had = _distinct([len(s.devices) for s in after.stretches() if s.devices])
     took = _instead("the elastic job took", after.whole_s, before.whole_s)
     if len(other.devices) < 2:
@@ -266,10 +262,7 @@ def _elastic(base: MixedRun, other: MixedRun) -> str:
     return f"{said}." if len(had) > 1 else f"{said} all the time: its size was not changed."
 
 
-def _urgent(base: MixedRun, other: MixedRun) -> str:
-    before, after = (next(iter(run.of(MixedRole.URGENT)), None) for run in (base, other))
-    if before is None or after is None:
-        return ""
+def _urgent(_base: MixedRun, other: MixedRun, before: MixedJob, after: MixedJob) -> str:
     said = f"Urgency: {_instead('the urgent job waited', after.waited_s, before.waited_s)} for its start and "
     said += f"{_instead('took', after.whole_s, before.whole_s)} in all"
     parked = {job.name: parked_s for job in other.jobs.values() if (parked_s := _parked_s(job)) > 0}

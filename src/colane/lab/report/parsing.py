@@ -6,7 +6,7 @@ What a report reads is judged strictly: none is drawn from half-read data.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated
+from typing import Annotated, Final
 
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, NonNegativeInt, PositiveInt, ValidationError
 
@@ -126,6 +126,13 @@ class _RecordFields(BaseModel):
     story: list[_StoryFields] = Field(default_factory=list)
 
 
+AS_TOLD: Final = (
+    "id", "name", "family", "state", "submit_s", "end_s", "batch_size", "user", "policy", "labels", "first_start_s",
+    "start_s", "attempt", "steps_total", "slowdown_total",
+)  # fmt: skip
+"""Fields that a report takes as they are."""
+
+
 def _parse_record(item: object, position: int) -> RunRecord:
     shown = f"job {item['id']}" if isinstance(item, Mapping) and "id" in item else f"record {position}"
     try:
@@ -134,31 +141,15 @@ def _parse_record(item: object, position: int) -> RunRecord:
         raise RecordError(f"{shown}: {_first_problem(error)}") from error
     if fields.state not in ENDED:
         raise RecordError(f"{shown}: field 'state': must be an ended state, got '{fields.state}'")
+    progress = fields.progress or _ProgressFields()
+    told = {name: getattr(fields, name) for name in AS_TOLD} | progress.model_dump()
     return RunRecord(
-        id=fields.id,
-        name=fields.name,
-        family=fields.family,
-        state=fields.state,
-        submit_s=fields.submit_s,
-        end_s=fields.end_s,
-        batch_size=fields.batch_size,
-        user=fields.user,
-        policy=fields.policy,
-        labels=fields.labels,
-        first_start_s=fields.first_start_s,
-        start_s=fields.start_s,
+        **told,
         gpus=tuple(fields.gpus),
-        attempt=fields.attempt,
         steps=fields.steps or None,  # a process that reports no steps is counted as having done none
-        steps_total=fields.steps_total,
         step_durations_s=tuple(fields.step_durations_s or ()),
-        step_mean_s=fields.progress.step_mean_s if fields.progress else None,
-        slowdown_total=fields.slowdown_total,
-        others_ratio=fields.progress.others_ratio if fields.progress else None,
         time=_time_of(fields),
         pauses_s=_pauses_of(fields),
-        occupancy_ratio=fields.progress.occupancy_ratio if fields.progress else None,
-        peak_bytes=fields.progress.peak_bytes if fields.progress else None,
         reason=_sentence_of(fields),
     )
 

@@ -21,8 +21,7 @@ from colane.lab.report.measured import (
     throughput_by_batch,
     verdict,
 )
-from colane.lab.report.prose import duration
-from colane.lab.report.tables import Cell, Table, TableColumn, sets_table
+from colane.lab.report.tables import Cell, Table, TableColumn, known, number, seconds, sets_table, text
 from colane.model.profile import Profile, ProfileKey, SetMeasurement, Value
 from colane.model.words import count
 
@@ -52,37 +51,36 @@ class Findings:
 def profiles_table(profiles: Iterable[Profile], sampled_step_s: Mapping[ProfileKey, float]) -> Table:
     """One row for each profile; every value has its source and sample count in the column behind it."""
     columns = (
-        TableColumn("job", "Job", _text, is_number=False),
-        TableColumn("gpu_type", "Device", _text, is_number=False),
-        TableColumn("step_s", "Step, mean", _seconds),
-        TableColumn("step_sampled_s", "Step, mean", _seconds),
-        TableColumn("step_median_s", "Step, median", _seconds),
-        TableColumn("step_from", "Step from", _text, is_number=False),
-        TableColumn("persistent_bytes", "P", _size),
-        TableColumn("peak_bytes", "Peak", _size),
-        TableColumn("memory_from", "Memory from", _text, is_number=False),
-        TableColumn("occupancy", "C", _scientific),
-        TableColumn("occupancy_from", "C from", _text, is_number=False),
-        TableColumn("bandwidth", "M", _scientific),
-        TableColumn("bandwidth_from", "M from", _text, is_number=False),
+        text("job", "Job", lambda one: short_name(one.key)),
+        text("gpu_type", "Device", lambda one: one.key.gpu_type),
+        seconds("step_s", "Step, mean", lambda one: _number(one.step_s)),
+        seconds("step_sampled_s", "Step, mean", lambda one: sampled_step_s.get(one.key)),
+        seconds("step_median_s", "Step, median", lambda one: _number(one.step_median_s)),
+        text("step_from", "Step from", lambda one: source_text(one.step_s)),
+        TableColumn("persistent_bytes", "P", known(_size), take=lambda one: _number(one.persistent_bytes)),
+        TableColumn("peak_bytes", "Peak", known(_size), take=lambda one: one.memory_bytes),
+        text("memory_from", "Memory from", lambda one: source_text(one.persistent_bytes)),
+        TableColumn("occupancy", "C", known("{:.3g}".format), take=lambda one: _number(one.occupancy)),
+        text("occupancy_from", "C from", lambda one: source_text(one.occupancy)),
+        TableColumn("bandwidth", "M", known("{:.3g}".format), take=lambda one: _number(one.bandwidth)),
+        text("bandwidth_from", "M from", lambda one: source_text(one.bandwidth)),
     )
-    rows = tuple(_profile_row(profile, sampled_step_s.get(profile.key)) for profile in sorted(profiles, key=_order))
     note = (
         "P = memory held between steps, peak = P + the most within a step. C = sum of occupancy x kernel time, "
         "M = sum of memory-bandwidth use x kernel time, in percent x us over two steps (paper A, eqs 4.2, 4.3); "
         "sums of C or M mean something only among values from one source."
     )
-    return Table("profiles", "Profiles", columns, rows, note)
+    return Table.of("profiles", "Profiles", columns, sorted(profiles, key=_order), note)
 
 
 def scaling_table(curves: Mapping[str, ThroughputCurve]) -> Table:
     """f(n), a row for each number of GPUs up to the largest that is known; those between are by the fit."""
     columns = (
-        TableColumn("job", "Job", _text, is_number=False),
-        TableColumn("gpus", "GPUs", _text),
+        text("job", "Job"),
+        number("gpus", "GPUs"),
         TableColumn("steps_per_s", "Steps/s", lambda cell: f"{cell:.4g}"),
         TableColumn("speedup", "Against the least", lambda cell: f"x {cell:.2f}"),
-        TableColumn("source", "From", _text, is_number=False),
+        text("source", "From"),
     )
     rows = tuple(row for name, curve in curves.items() for row in _scaling_rows(name, curve))
     return Table("throughput_by_gpus", "Throughput by number of GPUs, f(n)", columns, rows)
@@ -129,8 +127,8 @@ def write(findings: Findings, out_dir: Path, *, title: str) -> tuple[Path, ...]:
     page = out_dir / "profile.html"
     page.write_text(html.page(title, said, tables, pictures, findings.notes), encoding="utf-8")
     numbers = out_dir / "profile.json"
-    text = json.dumps(summary_object(findings), indent=1, allow_nan=False, ensure_ascii=False)
-    numbers.write_text(f"{text}\n", encoding="utf-8")
+    told = json.dumps(summary_object(findings), indent=1, allow_nan=False, ensure_ascii=False)
+    numbers.write_text(f"{told}\n", encoding="utf-8")
     return (page, numbers, *figures)
 
 
@@ -189,25 +187,6 @@ def _count(profiles: Sequence[Profile]) -> str:
     return f"{len(profiles)} {noun}; no set was measured together."
 
 
-def _profile_row(profile: Profile, sampled_s: float | None) -> tuple[Cell, ...]:
-    memory = profile.persistent_bytes
-    return (
-        short_name(profile.key),
-        profile.key.gpu_type,
-        _number(profile.step_s),
-        sampled_s,
-        _number(profile.step_median_s),
-        source_text(profile.step_s),
-        _number(memory),
-        profile.memory_bytes,
-        source_text(memory),
-        _number(profile.occupancy),
-        source_text(profile.occupancy),
-        _number(profile.bandwidth),
-        source_text(profile.bandwidth),
-    )
-
-
 def _order(profile: Profile) -> tuple[str, str, int, int]:
     key = profile.key
     return key.gpu_type, key.family, key.batch_size or 0, key.gpus
@@ -230,22 +209,7 @@ def source_text(value: Value | None) -> str | None:
     return f"{value.source.value}{by}, {count(value.samples, 'sample')}"
 
 
-def _text(cell: Cell) -> str:
-    return str(cell) if cell else "-"
-
-
-def _seconds(cell: Cell) -> str:
-    return duration(None if cell is None else float(cell))
-
-
-def _scientific(cell: Cell) -> str:
-    return "-" if cell is None else f"{float(cell):.3g}"
-
-
-def _size(cell: Cell) -> str:
-    if cell is None:
-        return "-"
-    amount = float(cell)
+def _size(amount: float) -> str:
     for unit in ("B", "kB", "MB"):
         if amount < 1000:
             return f"{amount:.3g} {unit}"

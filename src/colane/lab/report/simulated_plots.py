@@ -11,11 +11,11 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from colane.lab.report import style
-from colane.lab.report.metrics import Summary
+from colane.lab.report.metrics import mean_of
 from colane.lab.report.prose import duration
-from colane.lab.report.simulated import ClusterCurves, Floats, Interval, SimulatedMetrics, SimulatedRun
+from colane.lab.report.simulated import ClusterCurves, Floats, Interval, SimulatedMetrics
 from colane.lab.report.simulated_compared import Paired, difference_shown
-from colane.lab.report.tables import Cell, Table, TableColumn
+from colane.lab.report.tables import Table, TableColumn, many, p95_of, ratio, seconds, spread, text
 
 NOTE = (
     "All jobs = first submission to last end (makespan). Of a job: took = submission to end (JCT), waited = submission "
@@ -26,34 +26,33 @@ NOTE = (
 )
 
 
-def runs_table(rows: Sequence[tuple[str, SimulatedRun, SimulatedMetrics]]) -> Table:
+def runs_table(rows: Sequence[tuple[str, SimulatedMetrics]]) -> Table:
     """One row for each run."""
+    names = {id(found): name for name, found in rows}
     columns = (
-        TableColumn("name", "Policy", _text, is_number=False),
-        TableColumn("jobs", "Jobs", _count),
-        TableColumn("finished", "Finished", _count),
-        TableColumn("makespan_s", "All jobs", _seconds),
-        TableColumn("jct_mean_s", "Took, mean", _seconds),
-        TableColumn("jct_p50_s", "Took, p50", _seconds),
-        TableColumn("jct_p95_s", "Took, p95", _seconds),
-        TableColumn("queue_mean_s", "Waited, mean", _seconds),
-        TableColumn("queue_p95_s", "Waited, p95", _seconds),
-        TableColumn("wait_mean_s", "Waited in all", _seconds),
-        TableColumn("run_span_mean_s", "Ran, mean", _seconds),
-        TableColumn("gpu_active_ratio", "GPUs with a job", _ratio),
-        TableColumn("gpu_utilization_ratio", "GPUs' use", _ratio),
-        TableColumn("fragmentation_ratio", "Idle beside a queue", _ratio),
-        TableColumn("restarts", "Restarts", _count),
-        TableColumn("slo_violations", "SLO missed", _count),
+        text("name", "Policy", lambda found: names[id(found)]),
+        many("jobs", "Jobs"),
+        many("finished", "Finished"),
+        seconds("makespan_s", "All jobs"),
+        seconds("jct_mean_s", "Took, mean", lambda found: mean_of(found.jct_s)),
+        seconds("jct_p50_s", "Took, p50", lambda found: found.jct_s.p50 if found.jct_s else None),
+        seconds("jct_p95_s", "Took, p95", lambda found: p95_of(found.jct_s)),
+        *spread("queue", "Waited"),
+        seconds("wait_mean_s", "Waited in all", lambda found: mean_of(found.wait_s)),
+        seconds("run_span_mean_s", "Ran, mean", lambda found: mean_of(found.run_span_s)),
+        ratio("gpu_active_ratio", "GPUs with a job", digits=1),
+        ratio("gpu_utilization_ratio", "GPUs' use", digits=1),
+        ratio("fragmentation_ratio", "Idle beside a queue", digits=1),
+        many("restarts", "Restarts"),
+        many("slo_violations", "SLO missed"),
     )
-    return Table("groups", "What each policy achieved", columns, tuple(_row(*row) for row in rows), NOTE)
+    return Table.of("groups", "What each policy achieved", columns, [found for _, found in rows], NOTE)
 
 
 def compared_table(rows: Sequence[tuple[str, Mapping[str, Interval | None]]]) -> Table:
     """One row for each policy with means over seeds and their 95 % confidence intervals."""
     names = list(rows[0][1])
-    heads = (TableColumn(name, METRIC_NAMES.get(name, name), _text) for name in names)
-    columns = (TableColumn("policy", "Policy", _text, is_number=False), *heads)
+    columns = _of_metrics(names)
     cells = tuple((policy, *(_interval(name, values[name]) for name in names)) for policy, values in rows)
     if all(v is None or v.half_width is None for v in rows[0][1].values()):
         return Table("comparisons", "Policies compared", columns, cells, "")
@@ -68,8 +67,7 @@ def differences_table(base: str, rows: Sequence[tuple[str, str, Paired]]) -> Tab
     for policy, metric, one in rows:
         found.setdefault(policy, {})[metric] = one
     names = list(dict.fromkeys(metric for _, metric, _ in rows))
-    heads = (TableColumn(name, METRIC_NAMES.get(name, name), _text) for name in names)
-    columns = (TableColumn("policy", "Policy", _text, is_number=False), *heads)
+    columns = _of_metrics(names)
     cells = tuple((policy, *(_difference(name, ones.get(name)) for name in names)) for policy, ones in found.items())
     note = f"Policy less {base}, seed by seed; +- is half of a 95 % interval (Student's t), * where that leaves out 0."
     return Table("differences", f"Differences from {base}", columns, cells, note)
@@ -88,64 +86,22 @@ def refused_table(lines: Sequence[str]) -> Table:
     for line in lines:
         job, _, reason = line.partition(": ")
         reasons.setdefault(reason, []).append(job)
-    columns = (
-        TableColumn("jobs", "Jobs", _count),
-        TableColumn("reason", "Reason", _text, is_number=False),
-        TableColumn("example", "Such as", _text, is_number=False),
-    )
+    columns = (many("jobs", "Jobs"), text("reason", "Reason"), text("example", "Such as"))
     ordered = sorted(reasons.items(), key=lambda item: (-len(item[1]), item[0]))
     rows = tuple((len(jobs), reason, jobs[0]) for reason, jobs in ordered)
     return Table("refused", "Jobs refused before the start", columns, rows, "With --out, refused.csv names every one.")
 
 
-def _row(name: str, run: SimulatedRun, found: SimulatedMetrics) -> tuple[Cell, ...]:
-    del run
-    jct, queue, span = found.jct_s, found.queue_s, found.run_span_s
-    return (
-        name,
-        found.jobs,
-        found.finished,
-        found.makespan_s,
-        _mean(jct),
-        jct.p50 if jct else None,
-        jct.p95 if jct else None,
-        _mean(queue),
-        queue.p95 if queue else None,
-        _mean(found.wait_s),
-        _mean(span),
-        found.gpu_active_ratio,
-        found.gpu_utilization_ratio,
-        found.fragmentation_ratio,
-        found.restarts,
-        found.slo_violations,
-    )
-
-
-def _mean(summary: Summary | None) -> float | None:
-    return summary.mean if summary else None
+def _of_metrics(names: Sequence[str]) -> tuple[TableColumn, ...]:
+    heads = (text(name, METRIC_NAMES.get(name, name))._replace(is_number=True) for name in names)
+    return (text("policy", "Policy"), *heads)
 
 
 def _interval(name: str, value: Interval | None) -> str | None:
     if value is None:
         return None
-    show = _ratio if name.endswith("_ratio") else _seconds
+    show = (lambda one: f"{one * 100:.1f} %") if name.endswith("_ratio") else duration
     return show(value.mean) + ("" if value.half_width is None else f" +- {show(value.half_width)}")
-
-
-def _text(cell: Cell) -> str:
-    return "-" if cell is None or cell == "" else str(cell)
-
-
-def _count(cell: Cell) -> str:
-    return "-" if cell is None else f"{cell:,}"
-
-
-def _seconds(cell: Cell) -> str:
-    return duration(None if cell is None else float(cell))
-
-
-def _ratio(cell: Cell) -> str:
-    return "-" if cell is None else f"{float(cell) * 100:.1f} %"
 
 
 CURVE_POINTS_MAX = 1200
@@ -256,9 +212,9 @@ def _bars(axes: Axes, name: str, values: Mapping[str, Interval | None]) -> None:
 def _bar(axes: Axes, place: int, value: Interval, scale: float, *, is_ratio: bool) -> None:
     whisker = None if value.half_width is None else value.half_width * scale
     axes.barh(place, value.mean * scale, 0.62, xerr=whisker, color=style.group_colour(place), ecolor=style.INK)
-    text = f"{value.mean * 100:.1f} %" if is_ratio else duration(value.mean)
+    said = f"{value.mean * 100:.1f} %" if is_ratio else duration(value.mean)
     end = (value.mean + (value.half_width or 0.0)) * scale
-    axes.annotate(text, (end, place), (4, 0), textcoords="offset points", va="center", fontsize=8)
+    axes.annotate(said, (end, place), (4, 0), textcoords="offset points", va="center", fontsize=8)
 
 
 METRIC_NAMES: Mapping[str, str] = {

@@ -278,7 +278,7 @@ def _belief_object(error: BeliefError | None) -> dict[str, Any] | None:
 
 def _tables(study: Study) -> tuple[Table, ...]:
     rows = [(_run_name(study, run), run, found) for run, found in zip(study.runs, study.metrics, strict=True)]
-    tables = [runs_table(rows)]
+    tables = [runs_table([(name, found) for name, _, found in rows])]
     if _compares(study):
         tables.append(compared_table([(p, {n: interval(study, p, n) for n in COMPARED}) for p in study.policies]))
     found = differences(study)

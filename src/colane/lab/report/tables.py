@@ -2,36 +2,59 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from colane.lab.report.measured import MeasuredSet, plain_family, short_name
-from colane.lab.report.metrics import Comparison, GroupMetrics, StepTimes, Summary, compare, mean_of, shared_ratios
+from colane.lab.report.metrics import GroupMetrics, StepTimes, Summary, compare, mean_of, shared_ratios
 from colane.lab.report.prose import duration, percent
 from colane.lab.report.records import TIME_PARTS, JobTime, RunGroup, RunRecord, mean_parts_s
 
-Cell = str | int | float | None  # a value as JSON carries it; None is unknown
+Cell = str | int | float | None
+"""A value as JSON carries it; None is unknown."""
 
 
 class TableColumn(NamedTuple):
-    """A column: its key in JSON, its heading, how a value is shown, and whether it is a number."""
+    """A column: its key in JSON, its heading, how a value is shown, whether it is a number, and what a row takes.
+
+    That is, of what a row is made of, the attribute of its key where nothing else is said.
+    """
 
     key: str
     heading: str
     show: Callable[[Cell], str]
     is_number: bool = True
+    take: Callable[[Any], Cell] | None = None
+
+    def cell(self, item: Any) -> Cell:  # noqa: ANN401 - what its table is of
+        """Its cell in the row of an item."""
+        return getattr(item, self.key) if self.take is None else self.take(item)
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows of cells under columns."""
+    """Rows of cells under columns.
 
-    key: str  # its name in JSON and its anchor in HTML
-    title: str  # its heading
-    columns: tuple[TableColumn, ...]  # in order
-    rows: tuple[tuple[Cell, ...], ...]  # each with one cell per column
-    note: str = ""  # what a reader must know to read it
+    Attributes:
+        key: Its name in JSON and its anchor in HTML.
+        title: Its heading.
+        columns: In order.
+        rows: Each with one cell per column.
+        note: What a reader must know to read it.
+    """
+
+    key: str
+    title: str
+    columns: tuple[TableColumn, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    note: str = ""
+
+    @classmethod
+    def of(cls, key: str, title: str, columns: Sequence[TableColumn], items: Iterable[Any], note: str = "") -> Table:
+        """A row for each item, by what its columns take."""
+        rows = tuple(tuple(column.cell(item) for column in columns) for item in items)
+        return cls(key, title, tuple(columns), rows, note)
 
     def texts(self) -> list[list[str]]:
         """Rows as shown to people; an unknown value is a dash."""
@@ -46,54 +69,52 @@ class Table:
 def groups_table(metrics: Sequence[GroupMetrics]) -> Table:
     """One row for each group with what it achieved."""
     columns = (
-        _text("name", "Group"),
-        _number("jobs", "Jobs"),
-        _number("finished", "Succeeded"),
-        _seconds("makespan_s", "Whole batch"),
-        _seconds("run_span_mean_s", "Ran, mean"),
-        _seconds("run_span_p95_s", "Ran, p95"),
-        _seconds("queue_mean_s", "Waited, mean"),
-        _seconds("queue_p95_s", "Waited, p95"),
-        _seconds("jct_mean_s", "Took, mean"),
-        _seconds("jct_p95_s", "Took, p95"),
-        _ratio("gpu_active_ratio", "Devices in use"),
-        _decimal("jobs_per_hour", "Jobs/h"),
-        _decimal("steps_per_s", "Steps/s"),
-        _decimal("slowdown_exec_mean", "Slowdown, mean"),
-        _number("failures", "Failures"),
-        _number("restarts", "Restarts"),
+        text("name", "Group"),
+        number("jobs", "Jobs"),
+        number("finished", "Succeeded"),
+        seconds("makespan_s", "Whole batch"),
+        *spread("run_span", "Ran"),
+        *spread("queue", "Waited"),
+        *spread("jct", "Took"),
+        ratio("gpu_active_ratio", "Devices in use"),
+        decimal("jobs_per_hour", "Jobs/h"),
+        decimal("steps_per_s", "Steps/s"),
+        decimal("slowdown_exec_mean", "Slowdown, mean", lambda found: mean_of(found.slowdown_exec)),
+        number("failures", "Failures"),
+        number("restarts", "Restarts"),
     )
     note = (
         "Whole batch = first submission to last end (makespan). Of a job: took = submission to end (JCT), waited = "
         "submission to first start (queueing), ran = first start to end (run span; paper A: JCT). Slowdown = how long "
         "it ran over how long the same work ran alone. Devices in use = part of their time with at least one job."
     )
-    return Table("groups", "What each group achieved", columns, tuple(map(_group_row, metrics)), note)
+    return Table.of("groups", "What each group achieved", columns, metrics, note)
 
 
 def comparison_table(metrics: Sequence[GroupMetrics]) -> Table:
     """Each further group that ran against the first one, in percent."""
     ran = [measured for measured in metrics if measured.makespan_s is not None]
     columns = (
-        _text("other", "Group"),
-        _text("base", "Against"),
-        _percent("makespan_percent", "Whole batch"),
-        _percent("run_span_percent", "Ran, mean"),
-        _percent("jct_percent", "Took, mean"),
-        _percent("queue_percent", "Waited, mean"),
-        TableColumn("gpu_active_points", "Devices in use", _show_points),
+        text("other", "Group"),
+        text("base", "Against"),
+        change("makespan_percent", "Whole batch"),
+        change("run_span_percent", "Ran, mean"),
+        change("jct_percent", "Took, mean"),
+        change("queue_percent", "Waited, mean"),
+        TableColumn("gpu_active_points", "Devices in use", known(lambda value: f"{value:+.0f} points")),
     )
-    rows = tuple(_comparison_row(compare(ran[0], other)) for other in ran[1:])
-    return Table("comparisons", "Change from the first group", columns, rows, "Less is better, but for devices in use.")
+    changes = [compare(ran[0], other) for other in ran[1:]]
+    note = "Less is better, but for devices in use."
+    return Table.of("comparisons", "Change from the first group", columns, changes, note)
 
 
 def times_table(groups: Mapping[str, Sequence[JobTime]]) -> Table:
     """Where the time of the jobs of each group has gone, the mean of a job."""
     columns = (
-        _text("group", "Group"),
-        _number("jobs", "Jobs"),
-        *(_seconds(f"{part}_s", part.capitalize()) for part in TIME_PARTS),
-        _seconds("whole_s", "Whole"),
+        text("group", "Group"),
+        number("jobs", "Jobs"),
+        *(seconds(f"{part}_s", part.capitalize()) for part in TIME_PARTS),
+        seconds("whole_s", "Whole"),
     )
     rows = tuple(_times_row(name, times) for name, times in groups.items() if times)
     note = (
@@ -111,183 +132,124 @@ def _times_row(name: str, times: Sequence[JobTime]) -> tuple[Cell, ...]:
 def sets_table(sets: Sequence[MeasuredSet]) -> Table:
     """Measured sets with the verdict, best first."""
     columns = (
-        _text("set", "Set"),
-        _text("gpu_type", "Device"),
-        _text("sharing", "Sharing"),
-        _number("times", "Times"),
-        _decimal("delta", "Delta"),
-        _decimal("delta_min", "Delta, least"),
-        _decimal("delta_max", "Delta, most"),
-        _decimal("delta_general", "Delta, general"),
-        _text("slowdowns", "Slowdown of each"),
-        _text("verdict", "Verdict"),
+        text("set", "Set", lambda one: one.name),
+        text("gpu_type", "Device", lambda one: ", ".join(sorted({key.gpu_type for key in one.keys}))),
+        text("sharing", "Sharing"),
+        number("times", "Times"),
+        decimal("delta", "Delta"),
+        decimal("delta_min", "Delta, least"),
+        decimal("delta_max", "Delta, most"),
+        decimal("delta_general", "Delta, general"),
+        text("slowdowns", "Slowdown of each", lambda one: ", ".join(f"{slower:.2f}" for slower in one.slowdowns)),
+        text("verdict", "Verdict", lambda one: "pays" if one.pays else "does not pay"),
     )
     note = (
         "Delta = sum of step times alone / longest step time together (paper A, eq. 4.1); sharing pays from "
         "1 on. The general form counts the steps each job really made."
     )
-    return Table("measured_sets", "Sets measured together", columns, tuple(map(_set_row, sets)), note)
+    return Table.of("measured_sets", "Sets measured together", columns, sets, note)
 
 
 def steps_table(times: Sequence[StepTimes]) -> Table:
     """Step time of each kind of job alone and together, as the jobs of the groups reported it."""
     columns = (
-        _text("job", "Job"),
-        _seconds("alone_s", "Step alone"),
-        _number("alone_jobs", "Jobs alone"),
-        _seconds("together_s", "Step together"),
-        _number("together_jobs", "Jobs together"),
-        _decimal("slowdown", "Slowdown"),
+        text("job", "Job", lambda found: short_name(found.key)),
+        seconds("alone_s", "Step alone"),
+        number("alone_jobs", "Jobs alone"),
+        seconds("together_s", "Step together"),
+        number("together_jobs", "Jobs together"),
+        decimal("slowdown", "Slowdown"),
     )
-    rows = tuple((short_name(t.key), t.alone_s, t.alone_jobs, t.together_s, t.together_jobs, t.slowdown) for t in times)
     note = "A job that shared its GPU for a part of its run counts as together."
-    return Table("step_times", "Step time alone and together", columns, rows, note)
+    return Table.of("step_times", "Step time alone and together", columns, times, note)
 
 
 def jobs_table(groups: Sequence[RunGroup]) -> Table:
     """One row for each job of each group."""
+    ratios = {id(record): part for group in groups for record, part in _shared(group)}
+    names = {id(record): group.name for group in groups for record in group.records}
     columns = (
-        _text("group", "Group"),
-        _number("id", "Job"),
-        _text("name", "Name"),
-        _text("family", "Family"),
-        _number("batch_size", "Batch"),
-        _text("user", "User"),
-        _text("state", "State"),
-        _text("gpus", "GPUs"),
-        _seconds("queue_s", "Waited"),
-        _seconds("run_span_s", "Ran"),
-        _seconds("jct_s", "Took"),
-        _ratio("shared_ratio", "Shared"),
-        _number("steps", "Steps"),
-        _seconds("step_s", "Step"),
-        _number("restarts", "Restarts"),
-        _text("reason", "Why it ended"),
+        text("group", "Group", lambda record: names[id(record)]),
+        number("id", "Job"),
+        text("name", "Name"),
+        text("family", "Family", lambda record: plain_family(record.family)),
+        number("batch_size", "Batch"),
+        text("user", "User"),
+        text("state", "State", lambda record: str(record.state)),
+        text("gpus", "GPUs", lambda record: ", ".join(record.gpus)),
+        seconds("queue_s", "Waited"),
+        seconds("run_span_s", "Ran"),
+        seconds("jct_s", "Took"),
+        ratio("shared_ratio", "Shared", lambda record: ratios[id(record)]),
+        number("steps", "Steps"),
+        seconds("step_s", "Step"),
+        number("restarts", "Restarts"),
+        text("reason", "Why it ended"),
     )
-    rows = [row for group in groups for row in _job_rows(group)]
+    ordered = [record for group in groups for record in sorted(group.records, key=lambda one: (one.submit_s, one.id))]
     note = "Shared = part of its GPUs' time in which another job ran there too."
-    return Table("jobs", "Jobs", columns, tuple(rows), note)
+    return Table.of("jobs", "Jobs", columns, ordered, note)
 
 
-def _group_row(measured: GroupMetrics) -> tuple[Cell, ...]:
-    return (
-        measured.name,
-        measured.jobs,
-        measured.finished,
-        measured.makespan_s,
-        *_mean_and_p95(measured.run_span_s),
-        *_mean_and_p95(measured.queue_s),
-        *_mean_and_p95(measured.jct_s),
-        measured.gpu_active_ratio,
-        measured.jobs_per_hour,
-        measured.steps_per_s,
-        mean_of(measured.slowdown_exec),
-        measured.failures,
-        measured.restarts,
-    )
-
-
-def _mean_and_p95(summary: Summary | None) -> tuple[Cell, Cell]:
-    return (None, None) if summary is None else (summary.mean, summary.p95)
-
-
-def _comparison_row(change: Comparison) -> tuple[Cell, ...]:
-    return (
-        change.other,
-        change.base,
-        change.makespan_percent,
-        change.run_span_percent,
-        change.jct_percent,
-        change.queue_percent,
-        change.gpu_active_points,
-    )
-
-
-def _set_row(measured: MeasuredSet) -> tuple[Cell, ...]:
-    slowdowns = ", ".join(f"{slowdown:.2f}" for slowdown in measured.slowdowns)
-    return (
-        measured.name,
-        ", ".join(sorted({key.gpu_type for key in measured.keys})),
-        measured.sharing,
-        measured.times,
-        measured.delta,
-        measured.delta_min,
-        measured.delta_max,
-        measured.delta_general,
-        slowdowns,
-        "pays" if measured.pays else "does not pay",
-    )
-
-
-def _job_rows(group: RunGroup) -> list[tuple[Cell, ...]]:
+def _shared(group: RunGroup) -> Iterator[tuple[RunRecord, float | None]]:
     ratios = shared_ratios(group.records)
-    return [
-        _job_row(group.name, record, ratios.get(record.id))
-        for record in sorted(group.records, key=lambda record: (record.submit_s, record.id))
-    ]
+    return ((record, ratios.get(record.id)) for record in group.records)
 
 
-def _job_row(group: str, record: RunRecord, shared_ratio: float | None) -> tuple[Cell, ...]:
-    return (
-        group,
-        record.id,
-        record.name,
-        plain_family(record.family),
-        record.batch_size,
-        record.user,
-        str(record.state),
-        ", ".join(record.gpus),
-        record.queue_s,
-        record.run_span_s,
-        record.jct_s,
-        shared_ratio,
-        record.steps,
-        record.step_s,
-        record.restarts,
-        record.reason,
+Take = Callable[[Any], Cell] | None
+
+
+def known(show: Callable[[float], str]) -> Callable[[Cell], str]:
+    """How a number is shown; an unknown one is a dash."""
+    return lambda cell: "-" if cell is None or isinstance(cell, str) else show(float(cell))
+
+
+def text(key: str, heading: str, take: Take = None) -> TableColumn:
+    """A column of words."""
+    return TableColumn(key, heading, lambda cell: str(cell) if cell else "-", is_number=False, take=take)
+
+
+def number(key: str, heading: str, take: Take = None) -> TableColumn:
+    """A column of numbers as they are."""
+    return TableColumn(key, heading, lambda cell: "-" if cell is None else str(cell), take=take)
+
+
+def many(key: str, heading: str, take: Take = None) -> TableColumn:
+    """A column of whole numbers, their thousands set apart."""
+    return TableColumn(key, heading, known("{:,.0f}".format), take=take)
+
+
+def seconds(key: str, heading: str, take: Take = None) -> TableColumn:
+    """A column of times."""
+    return TableColumn(key, heading, known(duration), take=take)
+
+
+def decimal(key: str, heading: str, take: Take = None) -> TableColumn:
+    """A column of numbers with two digits, from 100 on with none."""
+    return TableColumn(
+        key, heading, known(lambda value: f"{value:.2f}" if abs(value) < 100 else f"{value:,.0f}"), take=take
     )
 
 
-def _text(key: str, heading: str) -> TableColumn:
-    return TableColumn(key, heading, lambda cell: str(cell) if cell else "-", is_number=False)
+def ratio(key: str, heading: str, take: Take = None, digits: int = 0) -> TableColumn:
+    """A column of parts, in percent."""
+    return TableColumn(key, heading, known(lambda value: f"{value * 100:.{digits}f} %"), take=take)
 
 
-def _number(key: str, heading: str) -> TableColumn:
-    return TableColumn(key, heading, lambda cell: "-" if cell is None else str(cell))
+def change(key: str, heading: str) -> TableColumn:
+    """A column of changes in percent."""
+    return TableColumn(key, heading, known(percent))
 
 
-def _seconds(key: str, heading: str) -> TableColumn:
-    return TableColumn(key, heading, lambda cell: duration(_float(cell)))
+def spread(metric: str, heading: str) -> tuple[TableColumn, TableColumn]:
+    """Two columns: mean and p95 of a time."""
+    name = f"{metric}_s"
+    return (
+        seconds(f"{metric}_mean_s", f"{heading}, mean", lambda found: mean_of(getattr(found, name))),
+        seconds(f"{metric}_p95_s", f"{heading}, p95", lambda found: p95_of(getattr(found, name))),
+    )
 
 
-def _decimal(key: str, heading: str) -> TableColumn:
-    return TableColumn(key, heading, _show_decimal)
-
-
-def _ratio(key: str, heading: str) -> TableColumn:
-    return TableColumn(key, heading, _show_ratio)
-
-
-def _percent(key: str, heading: str) -> TableColumn:
-    return TableColumn(key, heading, lambda cell: percent(_float(cell)))
-
-
-def _show_decimal(cell: Cell) -> str:
-    value = _float(cell)
-    if value is None:
-        return "-"
-    return f"{value:.2f}" if abs(value) < 100 else f"{value:,.0f}"
-
-
-def _show_ratio(cell: Cell) -> str:
-    value = _float(cell)
-    return "-" if value is None else f"{value * 100:.0f} %"
-
-
-def _show_points(cell: Cell) -> str:
-    value = _float(cell)
-    return "-" if value is None else f"{value:+.0f} points"
-
-
-def _float(cell: Cell) -> float | None:
-    return None if cell is None or isinstance(cell, str) else float(cell)
+def p95_of(summary: Summary | None) -> float | None:
+    """The 95th percentile, where there is one."""
+    return None if summary is None else summary.p95

@@ -7,7 +7,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 from matplotlib.figure import Figure
@@ -350,30 +350,11 @@ def summary_object(
 
 def run_object(measured: GroupMetrics) -> dict[str, Json]:
     """Metrics of one group; null is not known. Metrics that finished jobs cannot give are absent."""
-    return {
-        "name": measured.name,
-        "policy": measured.policy or measured.name,
-        "jobs": measured.jobs,
-        "finished": measured.finished,
-        "states": {str(state): count for state, count in sorted(measured.states.items())},
-        "never_started": measured.never_started,
-        "devices": measured.devices,
-        "makespan_s": measured.makespan_s,
-        "jct_s": _distribution(measured.jct_s),
-        "queue_s": _distribution(measured.queue_s),
-        "run_span_s": _distribution(measured.run_span_s),
-        "gpu_active_ratio": measured.gpu_active_ratio,
-        "jobs_per_hour": measured.jobs_per_hour,
-        "steps_per_s": measured.steps_per_s,
-        "failures": measured.failures,
-        "restarts": measured.restarts,
-        "slowdown_exec": _distribution(measured.slowdown_exec),
-        "slowdown_total": _distribution(measured.slowdown_total),
-        "slowdown_variance": measured.slowdown_variance,
-    }
+    told = {each.name: getattr(measured, each.name) for each in fields(measured)}
+    states = {str(state): count for state, count in sorted(measured.states.items())}
+    told |= {"policy": measured.policy or measured.name, "states": states}
+    return {name: _distribution(value) if isinstance(value, Summary) else value for name, value in told.items()}
 
 
-def _distribution(summary: Summary | None) -> Json:
-    if summary is None:
-        return None
+def _distribution(summary: Summary) -> Json:
     return {"mean": summary.mean, "p50": summary.p50, "p95": summary.p95, "p99": summary.p99}
