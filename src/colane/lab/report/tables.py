@@ -34,21 +34,13 @@ class TableColumn(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows of cells under columns.
+    """Rows of cells under columns."""
 
-    Attributes:
-        key: Its name in JSON and its anchor in HTML.
-        title: Its heading.
-        columns: In order.
-        rows: Each with one cell per column.
-        note: What a reader must know to read it.
-    """
-
-    key: str
-    title: str
-    columns: tuple[TableColumn, ...]
-    rows: tuple[tuple[Cell, ...], ...]
-    note: str = ""
+    key: str  # its name in JSON and its anchor in HTML
+    title: str  # its heading
+    columns: tuple[TableColumn, ...]  # in order
+    rows: tuple[tuple[Cell, ...], ...]  # each with one cell per column
+    note: str = ""  # what a reader must know to read it
 
     @classmethod
     def of(cls, key: str, title: str, columns: Sequence[TableColumn], items: Iterable[Any], note: str = "") -> Table:
