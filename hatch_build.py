@@ -1,6 +1,8 @@
-"""Build hook: with COLANE_COMPILE=1 a wheel carries the decision code compiled by mypyc, beside its source.
+"""Build hook: a wheel carries the decision code compiled by mypyc, beside its source, where there is a C compiler.
 
-COLANE_COMPILE_OPT is the level of optimisation (0 to 3; 3 by default): tests of what is compiled take a quick one.
+COLANE_COMPILE=1 demands it, 0 leaves it out; otherwise a machine without a compiler, or one that fails, gets the source
+alone, which decides the same. `colane --version` tells which it is. COLANE_COMPILE_OPT is the level of optimisation (0
+to 3; 3 by default): tests of what is compiled take a quick one.
 
 What is gained, and what it asks of the code: docs/decisions/0005-compiled-decision-code.md.
 """
@@ -9,9 +11,11 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -64,9 +68,25 @@ setup(name="colane", packages=[], ext_modules=modules, cmdclass={"build_ext": Bu
 """
 
 
+LINKED = {"CFLAGS": "-fno-semantic-interposition", "LDFLAGS": "-Wl,-Bsymbolic-functions"}
+"""What one module says of its own is not to be replaced by another's: calls within it need no detour."""
+
+
+def is_demanded() -> bool:
+    """Whether whoever builds the wheel wants it compiled or not at all."""
+    return os.environ.get("COLANE_COMPILE", "") not in {"", "0"}
+
+
 def is_wanted() -> bool:
-    """Whether whoever builds the wheel asks for it."""
-    return os.environ.get("COLANE_COMPILE", "0") not in {"", "0"}
+    """Whether the wheel is to be compiled: on demand, or where nothing is said and this machine can."""
+    said = os.environ.get("COLANE_COMPILE", "")
+    return is_demanded() or (not said and sys.implementation.name == "cpython" and has_compiler())
+
+
+def has_compiler() -> bool:
+    """Whether there is a C compiler for this Python, and Python's headers."""
+    compiler = shlex.split(os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc")[0]
+    return shutil.which(compiler) is not None and Path(sysconfig.get_path("include"), "Python.h").is_file()
 
 
 class CompileHook(BuildHookInterface[Any]):
@@ -86,7 +106,12 @@ class CompileHook(BuildHookInterface[Any]):
         self._work = tempfile.mkdtemp(prefix="colane-compile-")
         source, library = Path(self._work, "src"), Path(self._work, "lib")
         shutil.copytree(Path(self.root, "src"), source, ignore=shutil.ignore_patterns("__pycache__"))
-        self._compile(source, library)
+        self.app.display_info("compiling the decision code, some two minutes (COLANE_COMPILE=0 leaves it as source)")
+        if not self._compile(source, library):
+            if is_demanded():
+                sys.exit("could not compile (a C compiler and Python's headers are needed); see above")
+            self.app.display_warning("could not compile, see above: the decision code stays source, half as fast")
+            return
         build_data["pure_python"], build_data["infer_tag"] = False, True
         built = (path for path in library.rglob("*.so"))
         build_data["force_include"].update({str(path): str(path.relative_to(library)) for path in built})
@@ -97,7 +122,8 @@ class CompileHook(BuildHookInterface[Any]):
         if self._work:
             shutil.rmtree(self._work)
 
-    def _compile(self, source: Path, library: Path) -> None:
+    def _compile(self, source: Path, library: Path) -> bool:
+        """Whether all of it could be compiled."""
         names = sorted(path for pattern in self.config["modules"] for path in source.glob(pattern))
         modules = [str(path.relative_to(source)) for path in names if path.name != "__init__.py"]
         writer = Path(self.root, "scripts", "write_records.py")
@@ -105,6 +131,5 @@ class CompileHook(BuildHookInterface[Any]):
         arguments = json.dumps([*FLAGS, *modules])
         places = ["--build-lib", str(library), "--build-temp", str(source.parent / "temp")]
         command = [sys.executable, "-c", SETUP, arguments, "build_ext", *places]
-        done = subprocess.run(command, cwd=source, env={**os.environ, "MYPYPATH": str(source)}, check=False)
-        if done.returncode:
-            sys.exit("could not compile (a C compiler and Python's headers are needed); see above")
+        environment = {**LINKED, **os.environ, "MYPYPATH": str(source)}
+        return subprocess.run(command, cwd=source, env=environment, check=False).returncode == 0

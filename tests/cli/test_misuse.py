@@ -182,6 +182,7 @@ def test_version(colane: Colane) -> None:
     said = colane("--version")
     assert said.code == 0
     assert said.out.startswith("colane ")
+    assert said.out.endswith((" (as source)\n", " (compiled)\n"))
 
 
 def test_without_words_it_shows_help(colane: Colane) -> None:

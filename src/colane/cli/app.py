@@ -158,7 +158,7 @@ def _version(*, on: bool) -> None:
         from colane.model.versions import own_version  # noqa: PLC0415 - what commands have no use for
 
         is_compiled = any((Path(__file__).parents[1] / "core").glob("core.*.so"))
-        sys.stdout.write(f"colane {own_version()}{' (compiled)' if is_compiled else ''}\n")
+        sys.stdout.write(f"colane {own_version()}{' (compiled)' if is_compiled else ' (as source)'}\n")
         raise typer.Exit
 
 
