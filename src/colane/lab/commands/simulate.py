@@ -198,7 +198,7 @@ def simulate(  # noqa: PLR0913, PLR0917 - a command line option is a parameter
         skip_bad_rows=skip_bad_rows, any_pool=any_pool, sharing=sharing, costs={
             "launch_s": launch_s, "restart_s": restart_s, "stop_s": stop_s, "park_s": park_s, "switch_s": switch_s,
             "to_host_bytes_per_s": _bandwidth(to_host),
-        }, checkpoints=checkpoints, multi_node=multi_node, cpu_jobs=cpu_jobs,
+        }, preemptible=checkpoints, multi_node=multi_node, cpu_jobs=cpu_jobs,
         foresees=foresee,
     )  # fmt: skip
     flags = {
@@ -221,26 +221,9 @@ def simulate(  # noqa: PLR0913, PLR0917 - a command line option is a parameter
 
 
 def make_request(  # noqa: PLR0913
-    *,
-    cluster: str,
-    trace: str,
-    trace_format: str | None = None,
-    world: str = "auto",
-    tables: Path | None = None,
-    measured: Path | None = None,
-    demand: float | None = None,
-    belief: str = "none",
-    noise: float = 0.1,
-    time_scale: float = 1.0,
-    skip_bad_rows: bool = False,
-    any_pool: bool = False,
-    sharing: str = "mps",
-    costs: Mapping[str, float | None] | None = None,
-    checkpoints: bool | None = None,
-    multi_node: bool = False,
-    cpu_jobs: bool = False,
-    foresees: bool = False,
-) -> Request:
+    *, world: str, tables: Path | None, measured: Path | None, demand: float | None, belief: str, noise: float,
+    time_scale: float, sharing: str, costs: Mapping[str, float | None], **plain: Any,  # noqa: ANN401 - fields of its own
+) -> Request:  # fmt: skip
     """A request of command line values. Raises MisuseError: one of them is not possible; the near ones are named."""
     from colane.lab.simulate.beliefs import Belief  # noqa: PLC0415 - imported late
     from colane.lab.simulate.factors import PHILLY_DEMAND  # noqa: PLC0415
@@ -248,7 +231,7 @@ def make_request(  # noqa: PLR0913
 
     if not 0 < time_scale < inf:
         raise MisuseError(f"--time-scale: must be a number above 0, got {time_scale:g}")
-    ordered = {name: value for name, value in (costs or {}).items() if value is not None}
+    ordered = {name: value for name, value in costs.items() if value is not None}
     _check_finite({"--noise": noise, **{f"--{name.replace('_', '-')}": value for name, value in ordered.items()}})
     if demand is not None and not 0 < demand <= 1:
         raise MisuseError(f"--demand: must be above 0 and at most 1, got {demand:g}")
@@ -256,9 +239,7 @@ def make_request(  # noqa: PLR0913
 
     kind = WorldKind(_one_of("--world", world, [kind.value for kind in WorldKind]))
     return Request(
-        cluster=cluster,
-        trace=trace,
-        trace_format=trace_format,
+        **plain,
         world=kind,
         tables=SHIPPED if kind is WorldKind.TABLE and tables is None and measured is None else tables,
         measured=measured,
@@ -266,14 +247,8 @@ def make_request(  # noqa: PLR0913
         belief=Belief(_one_of("--belief", belief, [kind.value for kind in Belief])),
         noise=noise,
         time_scale=time_scale,
-        skip_bad_rows=skip_bad_rows,
-        any_pool=any_pool,
-        multi_node=multi_node,
-        cpu_jobs=cpu_jobs,
         sharing=_one_of("--sharing", sharing, ["mps", "time-slice"]),
         costs=ordered,
-        preemptible=checkpoints,
-        foresees=foresees,
     )
 
 
