@@ -333,6 +333,14 @@ def test_a_command_is_read_back_as_it_was_written(
     assert Command(**{**vars(read), "argv": tuple(read.argv)}) == command
 
 
+def test_what_an_agent_of_0_2_0_has_written_is_read() -> None:
+    """Its jobs are still there when it is upgraded: their limits, cgroups and environments are looked up here."""
+    data = b"/w\0/cg\x000,1\0\x007,8\x0067108864\x002.5\x001000\x002\0sleep\x009\0A=b\0"
+    run_as, cores = (7, 8), (0, 1)
+    written = Command(("sleep", "9"), "/w", {"A": "b"}, cores, 2**26, 2.5, (), 1000, run_as, "/cg")
+    assert vars(shim.ShimCommand(data)) == vars(shim.ShimCommand(written.encode()))
+
+
 # -- a copy of the output, and an input
 
 

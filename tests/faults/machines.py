@@ -173,6 +173,15 @@ class Wired:
                 run("ip", "-n", space, "addr", "add", f"10.199.{number}.{host}/30", "dev", link)
                 run("ip", "-n", space, "link", "set", link, "up")
 
+    def switch_on(self) -> None:
+        """Make all of it, and switch it on; the agents register one after another: the first comes first."""
+        self.lay()
+        self.start(self.scheduler)
+        for number, machine in enumerate(self.machines, start=1):
+            self.start(machine)
+            with self.client() as client:
+                self.until(lambda number=number: len(client.nodes()) == number, "its agent registers")
+
     def start(self, machine: MachineInSpace) -> None:
         """Switch a machine on."""
         if machine is self.scheduler:

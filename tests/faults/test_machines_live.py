@@ -40,19 +40,10 @@ def wired(tmp_path: Path) -> Iterator[Wired]:
     needs_namespaces()
     made = Wired(tmp_path, nodes=2, node_timeout_s=NODE_TIMEOUT_S)
     try:
-        made.lay()
-        made.start(made.scheduler)
-        for number, machine in enumerate(made.machines, start=1):
-            made.start(machine)
-            registered(made, number)  # one after another: the first to register comes first
+        made.switch_on()
         yield made
     finally:
         made.close()
-
-
-def registered(wired: Wired, count: int) -> None:
-    with wired.client() as client:
-        wired.until(lambda: len(client.nodes()) == count, "its agent registers")
 
 
 def submit(client: Client, *words: object, **fields: Any) -> int:

@@ -12,10 +12,9 @@ from pathlib import Path
 
 from tests.agent.agents import AGENT
 from tests.agent.waiting import until
+from tests.listening.kinds import JSON
 from tests.server.processes import DEADLINE_S, Scheduler, scheduler
 from tests.warm import Warm
-
-JSON = "Host: localhost\r\nContent-Type: application/json\r\n"
 
 
 @dataclass

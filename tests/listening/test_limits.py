@@ -16,7 +16,8 @@ import pytest
 from colane.listening import protocol, turnstile
 from colane.server.http import door as shares
 from tests.agent.waiting import until
-from tests.listening.listeners import JSON, Listeners, cluster, status_on
+from tests.listening.kinds import BEGUN, ENDLESS, JSON, NOISE
+from tests.listening.listeners import Listeners, cluster, status_on
 from tests.server.harness import SLEEP, node
 from tests.server.test_gate import open_ones
 
@@ -26,29 +27,6 @@ THREADS_MAX = 32
 """Of a process for all that waits for files."""
 BUFFERED_BYTES = 8 * MB
 """What the kernel takes on both sides of a connection before anything is read, generously."""
-CHUNKED = f"{JSON}Transfer-Encoding: chunked\r\n\r\n"
-ENDLESS: dict[str, tuple[str, Callable[[int], bytes]]] = {
-    "a first line": ("GET /", lambda _: b"a" * 60_000),
-    "headers": ("GET /health HTTP/1.1\r\n", lambda number: b"X%d: a\r\n" % number * 5000),
-    "a header": ("GET /health HTTP/1.1\r\nX: ", lambda _: b"a" * 60_000),
-    "trailers": (f"GET /health HTTP/1.1\r\n{CHUNKED}0\r\n", lambda number: b"X%d: a\r\n" % number * 5000),
-    "a trailer": (f"GET /health HTTP/1.1\r\n{CHUNKED}2\r\n{{}}\r\n0\r\nX: ", lambda _: b"a" * 60_000),
-    "what stands between pieces": (f"POST /health HTTP/1.1\r\n{CHUNKED}2;", lambda _: b"a" * 60_000),
-    "a body at an open path": (f"POST /health HTTP/1.1\r\n{CHUNKED}", lambda _: b"EA60\r\n" + b"a" * 60_000 + b"\r\n"),
-    "a body without a token": (f"POST /run HTTP/1.1\r\n{CHUNKED}", lambda _: b"EA60\r\n" + b"a" * 60_000 + b"\r\n"),
-    "a body of tiny pieces": (f"POST /health HTTP/1.1\r\n{CHUNKED}", lambda _: b"1\r\na\r\n" * 10_000),
-}
-NOISE = (
-    b"\x16\x03\x01 no HTTP\r\n\r\n",
-    b"GET / HTTP/1.1\r\nContent-Length: -1\r\n\r\n",
-    b"GET /health HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: upgrade\r\n\r\n",
-)
-BEGUN = {
-    "nothing": "",
-    "headers": "GET /health HTTP/1.1\r\nHost: local",
-    "a trailer": f"GET /health HTTP/1.1\r\n{CHUNKED}0\r\nX",
-    "a body": f"POST /run HTTP/1.1\r\n{CHUNKED}2\r\n",
-}
 LISTENERS = ("tcp", "unix", "agent")
 listeners = pytest.mark.parametrize("name", LISTENERS)
 
@@ -156,11 +134,7 @@ class TestStranger:
     def test_noise_is_one_line_in_the_log(self, here: Listeners, name: str) -> None:
         listener = here.of(name)
         before = len(listener.log.read_text().splitlines())
-        for noise in (
-            b"\x16\x03\x01 no HTTP\r\n\r\n",
-            b"GET /health HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: upgrade\r\n\r\n",
-            b"GET / HTTP/1.1\r\nContent-Length: -1\r\n\r\n",
-        ):
+        for noise in NOISE:
             for _ in range(40):
                 with listener.connect() as one:
                     one.sendall(noise)

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, get_args
 
 import pytest
+from fastapi.routing import APIRoute
 
+from colane.api.job_request import JobRequest
 from colane.server.ground.problems import PROBLEMS_MAX, RefusedError, from_pydantic
 from colane.server.ground.yielding import ITEMS_AT_ONCE
 from colane.server.http import batch_body
 from colane.server.http.batch_body import parse_batch
+from colane.server.http.door import FORM_BYTES_MAX, WITH_BODY
 from tests.server.harness import beside, world
 
 MANY = 5 * ITEMS_AT_ONCE + 3
@@ -160,3 +165,42 @@ async def test_a_job_with_all_that_one_may_have_is_taken() -> None:
     word = 'a, "quoted" word'
     job = {"command": [word] * 10_000, "env": {f"NAME_{number}": word for number in range(10_000)}}
     assert len(await parse_batch(json.dumps([job, job]).encode())) == 2
+
+
+def _wrong(fields: list[str]) -> dict[str, bytes]:
+    """Bodies of a megabyte and more that are wrong in their first line and in each that follows."""
+    return {
+        "fields": json.dumps({f"a{number}": 1 for number in range(80_000)}).encode(),
+        "a list": b"[" + b'{"a":[1]},' * 100_000 + b"{}]",
+        "no JSON at the end": b"[" + b'{"command":["a"]},' * 60_000 + b"x",
+        "its fields": json.dumps({name: [{}] * (500_000 // len(fields)) for name in fields}).encode(),
+    }
+
+
+async def test_no_large_body_is_read_slowly_whatever_the_route_and_what_is_wrong(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What FastAPI reads it reads whole, and tells all that is wrong: seconds for 4 MB in which nobody is answered."""
+    slowly, asked = list[int](), list[str]()
+
+    def loads(text: bytes | str) -> Any:
+        slowly.append(len(text))
+        return json.loads(text)
+
+    monkeypatch.setattr("starlette.requests.json", SimpleNamespace(loads=loads))
+    async with world() as w:
+        for route in w.app.routes:
+            if isinstance(route, APIRoute) and route.methods and (methods := route.methods & WITH_BODY):
+                kind = route.body_field.field_info.annotation if route.body_field else JobRequest
+                kinds = [one for one in (kind, *get_args(kind)) if hasattr(one, "model_fields")]
+                path = re.sub(r"\{\w+(:\w+)?\}", "1", route.path)
+                for name, body in _wrong(list(kinds[0].model_fields)).items():
+                    answer = await w.http.request(
+                        min(methods), path, content=body, headers={"Content-Type": "application/json"}
+                    )
+                    assert 400 <= answer.status_code < 500, (path, name, answer.text)
+                    assert len(answer.content) < 10_000
+                asked.append(path)
+    assert len(asked) > 15
+    assert {"/jobs", "/plan", "/job", "/node", "/node/1/report", "/finished_jobs", "/profiles"} <= set(asked)
+    assert max(slowly, default=0) <= FORM_BYTES_MAX

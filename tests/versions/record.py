@@ -22,7 +22,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Final
@@ -148,7 +148,7 @@ def _of_this_machine(scheduler: Path, agent: Path, root: str) -> Iterator[tuple[
 
 
 def _record(root: Path, scheduler: Path, agent: Path) -> dict[str, Any]:
-    with _started(scheduler, root, "server", "--policy", "fifo", "--port", "0", "--state", str(root / "s")) as process:
+    with started(scheduler, root, "server", "--policy", "fifo", "--port", "0", "--state", str(root / "s")) as process:
         assert process.stdout is not None
         url = process.stdout.readline().split(" on ", 1)[1].split(" ", 1)[0]
         token = (root / "s" / "token").read_text().strip()
@@ -156,29 +156,33 @@ def _record(root: Path, scheduler: Path, agent: Path) -> dict[str, Any]:
         threading.Thread(target=proxy.serve_forever, daemon=True).start()
         words = ("agent", "--name", NODE, "--devices", "cpu:2:2GB", "--heartbeat", "0.2", "--stop-jobs")
         where = {"COLANE_URL": proxy.url, "COLANE_TOKEN": token}
-        with _started(agent, root, *words, "--state", str(root / "a"), **where):
-            jobs = _clients_day(_Client(url, token), _Client(proxy.url, token))
-        schemas = _Client(url, token).ask("GET", "/openapi.json")["components"]["schemas"]
+        with started(agent, root, *words, "--state", str(root / "a"), **where):
+            jobs = _clients_day(Client(url, token), Client(proxy.url, token))
+        schemas = Client(url, token).ask("GET", "/openapi.json")["components"]["schemas"]
         proxy.shutdown()
     return {"jobs": jobs, "schemas": _closure(schemas), "messages": _thinned(proxy.said)}
 
 
 @contextmanager
-def _started(sources: Path, root: Path, *words: str, **variables: str) -> Iterator[subprocess.Popen[str]]:
+def started(sources: Path, root: Path, *words: str, log: str = "", **variables: str) -> Iterator[subprocess.Popen[str]]:
+    """Run one of the service's processes from sources of its own, until it is told to end."""
     plain = {name: value for name, value in os.environ.items() if not name.startswith("COLANE_")}
     env = {**plain, "PYTHONPATH": str(sources / "src"), "COLANE_OTHERS": "ignore", **variables}
-    with (root / f"{words[0]}.log").open("w") as log:
+    said = root / f"{log or words[0]}.log"
+    with said.open("a") as file:
         command = [sys.executable, "-m", "colane.cli", *words]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True, env=env, cwd=sources)
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=file, text=True, env=env, cwd=sources)
     try:
         yield process
     finally:
         process.terminate()
-        process.wait(DEADLINE_S)
-        sys.stderr.write((root / f"{words[0]}.log").read_text())
+        process.communicate(timeout=DEADLINE_S)
+        sys.stderr.write(said.read_text())
 
 
-class _Client:
+class Client:
+    """Asks a scheduler of whatever version."""
+
     def __init__(self, url: str, token: str) -> None:
         self._url, self._token = urlsplit(url), token
 
@@ -186,9 +190,10 @@ class _Client:
         """Ask, and return the answer; one that is refused ends the recording."""
         link = http.client.HTTPConnection(str(self._url.hostname), self._url.port, timeout=60)
         headers = {"Authorization": f"Bearer {self._token}", "Content-Type": "application/json"}
-        link.request(method, path, None if body is None else json.dumps(body), headers)
-        answer = link.getresponse()
-        data = answer.read()
+        with closing(link):
+            link.request(method, path, None if body is None else json.dumps(body), headers)
+            answer = link.getresponse()
+            data = answer.read()
         if answer.status != 200:
             raise SystemExit(f"{method} {path}: {answer.status} {data.decode()}")
         return json.loads(data)
@@ -202,7 +207,7 @@ class _Client:
             time.sleep(0.2)
 
 
-def _clients_day(quiet: _Client, heard: _Client) -> list[dict[str, Any]]:
+def _clients_day(quiet: Client, heard: Client) -> list[dict[str, Any]]:
     """Submit, look, cancel; what becomes of the jobs. Only what is asked through `heard` is recorded."""
     deadline_s = time.monotonic() + DEADLINE_S
     while not quiet.ask("GET", "/nodes"):

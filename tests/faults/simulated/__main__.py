@@ -11,6 +11,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 from colane.cli import output
@@ -72,7 +73,7 @@ def _told(outcomes: Iterator[Outcome], asked: argparse.Namespace, faults: Counte
 
 
 def _one(world: tuple[str, int]) -> Outcome:
-    return _survived(survive, world)
+    return _survived(partial(survive, has_faults_of_all=True), world)
 
 
 def _one_paired(world: tuple[str, int]) -> Outcome:

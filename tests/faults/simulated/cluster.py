@@ -33,7 +33,18 @@ from colane.server.ground.problems import RefusedError
 from colane.server.service import Service
 from colane.server.store.identity import CLUSTER_KEY
 from colane.server.store.memory import MemoryStore
-from colane.server.store.store import FINISHED_JOBS, META, StoreError, StoreWriter, Transaction, job_key
+from colane.server.store.store import (
+    ASSIGNED_JOBS,
+    EPOCHS,
+    FINISHED_JOBS,
+    META,
+    NODES,
+    StoreError,
+    StoreWriter,
+    Transaction,
+    Unreadable,
+    job_key,
+)
 from colane.server.writer import changes
 from colane.server.writer.boundary import FaultLog
 from colane.server.writer.driver import restore_state
@@ -52,6 +63,8 @@ CHAOS_S: Final = 150.0
 CALM_S: Final = 900.0
 """Within this after the last fault every job has ended, or what is left is work that no order makes shorter."""
 START_AGAIN_S: Final = 5.0
+VITAL: Final = (ASSIGNED_JOBS, NODES, META, EPOCHS)
+"""Collections without a record of which no scheduler starts."""
 LAUNCH_MAX_S: Final = 10.0
 """Longest time between the end of an attempt and the first step of the next one, where nothing is wrong."""
 TRIED: Final = (*sorted(NAMES), "f-sched:pays_back=false", "fifo:size=largest", "srtf:usage_half_life_s=60")
@@ -71,6 +84,7 @@ class CrashingStore(MemoryStore):
         super().__init__()
         self.crash: Callable[[], None] | None = None
         self.crashes_before = False
+        self.lost: tuple[str, dict[str, str]] | None = None
 
     def commit(self, transaction: Transaction, writer: StoreWriter | None = None) -> int:
         """See `Store.commit`."""
@@ -90,6 +104,23 @@ class CrashingStore(MemoryStore):
         made._collections = {name: dict(rows) for name, rows in self._collections.items()}
         made._audit = list(self._audit)
         return made
+
+    def lose(self, name: str, random: Random, part: float) -> bool:
+        """Records of a collection are gone, as a durable store notices when it is opened; whether there were any."""
+        rows = self._collections[name]
+        gone = random.sample(sorted(rows), int(len(rows) * part + 0.5))
+        if gone:
+            self.lost = name, {key: rows.pop(key) for key in gone}
+            self.note_unreadable(Unreadable(name, "", f"lacks {len(gone)} records of {len(gone) + len(rows)}"))
+        return bool(gone)
+
+    def bring_back(self) -> None:
+        """An operator puts the records back that are gone."""
+        if self.lost is not None:
+            name, rows = self.lost
+            self._collections[name] |= rows
+            del self._unreadable[name, ""]
+        self.lost = None
 
     def be_of_another_cluster(self) -> None:
         """As `copies.restore` has it: job ids are given a second time."""
@@ -185,10 +216,12 @@ class FaultyCluster:
         policy: Registered name.
         seed: Of everything that is drawn.
         root: Where leases are kept.
+        has_faults_of_all: There are some that befall all machines at once, or the store.
     """
 
-    def __init__(self, policy: str, seed: int, root: Path) -> None:
+    def __init__(self, policy: str, seed: int, root: Path, *, has_faults_of_all: bool = False) -> None:
         self.policy, self.seed = policy, seed
+        self.has_faults_of_all, self.more = has_faults_of_all, Random(f"{policy} {seed} of all")
         self.random = Random(f"{policy} {seed}")
         self.clock = VirtualClock()
         self.story: list[str] = []
@@ -247,6 +280,8 @@ class FaultyCluster:
                     self.note(f"the scheduler cannot start: {error}")
                     self.kill_server(START_AGAIN_S)
                     return
+                if self.store.lost is not None:
+                    self.clock.problems.append(f"the scheduler starts without records of {self.store.lost[0]}")
                 self.service.driver.faults = FaultsAreProblems(self.clock.problems)
                 await self.service.run()
 
@@ -273,6 +308,8 @@ class FaultyCluster:
     def back_up(self) -> None:
         """An operator copies the store."""
         laws = self.laws
+        if self.store.lost is not None:
+            return  # nothing is copied of it
         self.copy = Copy(self.store.copied(), frozenset(laws.acknowledged), dict(laws.owners))
 
     def put_back(self, copy: Copy, again_after_s: float, *, by_hand: bool = False) -> None:
@@ -378,6 +415,8 @@ class FaultyCluster:
             self.clock.after(self.random.uniform(10, CHAOS_S), self.meddle)
         for _ in range(self.random.randint(4, 12)):
             self.clock.after(self.random.uniform(2, CHAOS_S), self._fault)
+        for _ in range(self.more.randint(1, 3) if self.has_faults_of_all else 0):
+            self.clock.after(self.more.uniform(2, CHAOS_S), self._fault_of_all)
         start_s = self.clock.now_s
         self.clock.run(start_s + CHAOS_S)
         self._heal()
@@ -437,6 +476,29 @@ class FaultyCluster:
         self.note(f"{name} ({machine.name}, {lasts_s:.1f} s)")
         faults[name]()
 
+    def _fault_of_all(self) -> None:
+        """What befalls all machines at once, or the store while no scheduler lives."""
+        random = self.more
+        lasts_s = random.choice((2.0, 10.0, 30.0, 60.0)) * random.uniform(0.5, 1.5)
+        faults: dict[str, Callable[[], None]] = {
+            "all cut off": lambda: [self._weather(each, lasts_s, Weather(1.0, 1.0)) for each in self.machines],
+            "none hears": lambda: [self._weather(each, lasts_s, Weather(answers_lost=1.0)) for each in self.machines],
+            "all frozen": lambda: [each.freeze(lasts_s) for each in self.machines],
+            "all agents killed": lambda: [each.kill_agent(lasts_s) for each in self.machines if each.agent.is_alive],
+            "records absent": lambda: self._lose_records(lasts_s / 3),
+        }
+        name = random.choice(sorted(faults))
+        self.note(f"{name} (n0, {lasts_s:.1f} s)")
+        faults[name]()
+
+    def _lose_records(self, lasts_s: float) -> None:
+        """Records are gone when a scheduler starts, and are put back later: until then none is to start."""
+        if self.store.lost is None and self.store.lose(
+            self.more.choice(VITAL), self.more, self.more.choice((0.5, 1.0))
+        ):
+            self.kill_server(START_AGAIN_S)
+            self.clock.after(START_AGAIN_S + lasts_s, self.store.bring_back)
+
     def _cancel(self) -> None:
         """An operator cancels a job that has not ended, if there is any."""
         live = [job.id for job in self._left()]
@@ -470,6 +532,7 @@ class FaultyCluster:
         """No fault happens any more; what was killed is started again, what is suspended is resumed."""
         self.note("calm")
         self.store.failure = self.store.crash = None
+        self.store.bring_back()
         for machine in self.machines:
             self.network.weather[machine.name] = Weather()
         self.drains.heal()
@@ -488,9 +551,9 @@ def _resumed(service: Service, job: JobId) -> Callable[[Turn], JobIdAnswer]:
     return service.job_changes.of(RESUME, job, OPERATOR, "operator")
 
 
-def survive(policy: str, seed: int, root: Path) -> tuple[list[str], list[str]]:
+def survive(policy: str, seed: int, root: Path, *, has_faults_of_all: bool = False) -> tuple[list[str], list[str]]:
     """Run one world: what went wrong, and what happened in it."""
-    cluster = FaultyCluster(policy, seed, root)
+    cluster = FaultyCluster(policy, seed, root, has_faults_of_all=has_faults_of_all)
     with patch.object(contact, "since_boot_s", cluster.since_boot_s):
         try:
             return cluster.run(), cluster.story

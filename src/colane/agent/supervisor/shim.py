@@ -115,9 +115,10 @@ class ShimCommand:
     """What to run, read from what `colane.agent.supervisor.command.Command` wrote: the same fields."""
 
     def __init__(self, data: bytes) -> None:
-        workdir, cgroup, output, adds, put_in, terminal, cores, nodes, run_as, cap, grace, limit, count, *rest = (
-            os.fsdecode(field) for field in data.split(b"\0")[:-1]
-        )
+        fields = [os.fsdecode(field) for field in data.split(b"\0")[:-1]]
+        if fields[5] not in {"", "1"}:  # the most that is kept of a log: an agent of 0.2.0 has written this
+            fields[2:2] = [""] * 4
+        workdir, cgroup, output, adds, put_in, terminal, cores, nodes, run_as, cap, grace, limit, count, *rest = fields
         self.argv = rest[: int(count)]
         self.workdir, self.cgroup = workdir, cgroup
         self.output, self.adds, self.input, self.has_terminal = output, bool(adds), put_in, bool(terminal)

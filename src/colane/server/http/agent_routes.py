@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Sequence
 from typing import ClassVar, Final
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 from starlette.types import Scope
 
 from colane.api.nodes import FinishedAnswer, FinishedJobsAnswer, LaunchObject, NodeObject
@@ -27,33 +27,24 @@ class FinishedRoute(ShortRoute):
     """Of ends of attempts; see `ShortRoute`."""
 
     def short(self, scope: Scope, body: bytes) -> Awaitable[FinishedAnswer] | None:
-        try:
-            told = FinishedBody.model_validate_json(body)
-        except ValidationError:
-            return None
-        return finished(*_asked(scope), told)
+        told = self.said(FinishedBody.model_validate_json, body)
+        return None if told is None else finished(*_asked(scope), told)
 
 
 class FinishedJobsRoute(ShortRoute):
     """Of several ends at once; see `ShortRoute`."""
 
     def short(self, scope: Scope, body: bytes) -> Awaitable[FinishedJobsAnswer] | None:
-        try:
-            told = _ENDS.validate_json(body)
-        except ValidationError:
-            return None
-        return finished_together(*_asked(scope), told)
+        told = self.said(_ENDS.validate_json, body)
+        return None if told is None else finished_together(*_asked(scope), told)
 
 
 class RegisterRoute(ShortRoute):
     """Of nodes that join; see `ShortRoute`."""
 
     def short(self, scope: Scope, body: bytes) -> Awaitable[NodeObject] | None:
-        try:
-            told = NodeBody.model_validate_json(body)
-        except ValidationError:
-            return None
-        return registered(*_asked(scope), told)
+        told = self.said(NodeBody.model_validate_json, body)
+        return None if told is None else registered(*_asked(scope), told)
 
 
 class LaunchRoute(ShortRoute):

@@ -14,9 +14,8 @@ from fastapi.responses import HTMLResponse, JSONResponse
 from fastapi.telemetry import TelemetryConfig
 from starlette.exceptions import HTTPException
 
-from colane.api.job_request import JobRequest
 from colane.model.versions import own_version
-from colane.server.ground.problems import RefusedError, from_pydantic
+from colane.server.ground.problems import RefusedError
 from colane.server.http import (
     routes_jobs,
     routes_nodes,
@@ -26,6 +25,7 @@ from colane.server.http import (
     routes_seeing,
     routes_tokens,
 )
+from colane.server.http.batch_body import refused_of
 from colane.server.http.door import Gate, GateRules, refusal_response
 from colane.server.http.refusals import DeclaredRoute
 from colane.server.http.short_route import ShortRoute
@@ -113,10 +113,7 @@ async def _store_failed(_request: Request, error: Exception) -> JSONResponse:
 
 async def _invalid(_request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, RequestValidationError)  # noqa: S101 - as above
-    errors = error.errors()
-    problems = from_pydantic(errors, JobRequest.model_fields)
-    status = 400 if any(each["type"] == "json_invalid" for each in errors) else 422
-    return refusal_response(RefusedError(status, problems))
+    return refusal_response(refused_of(error.errors()))
 
 
 async def _failed(request: Request, error: Exception) -> JSONResponse:

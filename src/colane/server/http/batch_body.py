@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from json import JSONDecoder
 from typing import Annotated, Any, Final
@@ -66,7 +66,7 @@ async def parse_batch(body: bytes) -> list[JobRequest]:
     except (ValueError, RecursionError):  # of JSON that is none, or in a form of which pydantic is to say what is wrong
         return _whole(body)
     if errors:
-        raise _refused(errors)
+        raise refused_of(errors)
     return found
 
 
@@ -90,7 +90,7 @@ def _items(text: str) -> Iterator[str]:
             try:
                 _NUMBER.validate_python([None] * number)
             except ValidationError as error:
-                raise _refused(list(error.errors(include_url=False))) from error
+                raise refused_of(list(error.errors(include_url=False))) from error
         one = text[at:end]
         _demand_modest(one)
         yield one
@@ -133,7 +133,7 @@ def parse_one(body: bytes) -> JobRequest:
     try:
         return JobRequest.model_validate_json(body)
     except ValidationError as error:
-        raise _refused(list(error.errors(include_url=False))) from error
+        raise refused_of(list(error.errors(include_url=False))) from error
 
 
 def _whole(body: bytes) -> list[JobRequest]:
@@ -145,7 +145,7 @@ def _whole(body: bytes) -> list[JobRequest]:
         if len(body) > WHOLE_BYTES_MAX and error.error_count() > ENV_VARIABLES_MAX:
             text = "the body must be a list of jobs, or an object with that alone, as jobs"
             raise RefusedError.because(422, text) from error
-        raise _refused(list(error.errors(include_url=False))) from error
+        raise refused_of(list(error.errors(include_url=False))) from error
 
 
 def _demand_modest(text: str) -> None:
@@ -155,6 +155,7 @@ def _demand_modest(text: str) -> None:
         raise RefusedError.because(422, message)
 
 
-def _refused(errors: list[Any]) -> RefusedError:
+def refused_of(errors: Sequence[Any]) -> RefusedError:
+    """Return the refusal of a body, in the words of whatever reads it."""
     status = 400 if any(each["type"] == "json_invalid" for each in errors) else 422
     return RefusedError(status, from_pydantic(errors, JobRequest.model_fields))

@@ -28,8 +28,13 @@ from colane.server.http.sessions import CSRF_HEADER, READS, Sessions
 
 REQUESTS_MAX: Final = 256  # of one user, or agent: those that wait for an answer, and streams
 FRACTION: Final = 4  # one of so many parts of the bodies may be one user's, or one agent's; one part is kept for agents
-AGENTS_PATHS: Final = "/node"
-"""Begin of the paths at which agents report: what they send there, by whichever token, may take what is kept."""
+AGENTS_PATHS: Final = frozenset({"/node", "/finished_job", "/finished_jobs"})
+REPORTS: Final = "/report"  # end of the path of any node's reports
+
+
+def is_of_agents(path: str) -> bool:
+    """Whether agents say there what they know: by whichever token, it may be long, and take what is kept."""
+    return path in AGENTS_PATHS or path.endswith(REPORTS)
 
 
 @dataclass(slots=True)
@@ -53,7 +58,7 @@ class Shares:
             text = f"{one} waits for {REQUESTS_MAX} answers already; ask again when some have come"
             raise RefusedError.because(503, text)
         part = self.bodies_bytes_max // FRACTION
-        is_agents = one.role is not Role.USER and path.startswith(AGENTS_PATHS)
+        is_agents = one.role is not Role.USER and is_of_agents(path)
         most = self.bodies_bytes_max - (0 if is_agents else part)
         taken = 0
 
@@ -86,9 +91,9 @@ OPEN_PATHS: Final = frozenset({"/health", "/", "/sign_in"})
 OPEN_FILES: Final = "/page/"  # begin of the paths of the page's files: there is nothing of a cluster in them
 
 LARGE_PATHS: Final = frozenset({"/job", "/jobs", "/plan"})
-"""Those at which users send more than a form. Agents and operators may anywhere: the end of a job tells its steps."""
+"""Those at which users send more than a form; at `is_of_agents` agents and operators do."""
 FORM_BYTES_MAX: Final = 64 * 1024
-"""Of a user at all other paths: to judge what has thousands of wrong fields takes seconds."""
+"""At all other paths: to judge what has thousands of wrong fields takes seconds."""
 
 LEASE_HEADER: Final = "Colane-Lease"  # of a refusal to an agent: its jobs go on for so many seconds from when it asked
 CALLER: Final = "caller"  # in a request's state behind the door: the caller
@@ -183,11 +188,12 @@ class Gate:
     async def _body(self, scope: Scope, receive: Receive, add: Callable[[int], int], caller: Caller) -> Receive:
         """Read the whole body, within the limit, and give it to the app in one piece."""
         limit = self._rules.body_bytes_max
-        if caller.role is Role.USER and scope["path"] not in LARGE_PATHS:
+        is_of_agent = caller.role is not Role.USER and is_of_agents(scope["path"])
+        if not is_of_agent and scope["path"] not in LARGE_PATHS:
             limit = min(limit, FORM_BYTES_MAX)
         declared = Headers(scope=scope).get("content-length", "")
         if declared.isdecimal() and int(declared[:20]) > limit:
-            raise _too_large(limit)
+            raise _too_large(limit, scope["path"])
         chunks: list[bytes] = []
         more = True
         while more:
@@ -198,7 +204,7 @@ class Gate:
             chunks.append(chunk)
             more = message.get("more_body", False)
             if add(len(chunk)) > limit:
-                raise _too_large(limit)
+                raise _too_large(limit, scope["path"])
         return replay([{"type": "http.request", "body": b"".join(chunks), "more_body": False}], receive)
 
 
@@ -224,8 +230,9 @@ CLIENTS_TAKE_IT_FROM: Final = (
 """Where a client's token comes from, in the order in which it is looked for."""
 
 
-def _too_large(limit: int) -> RefusedError:
-    return RefusedError.because(413, f"the body is larger than {limit} bytes; send fewer jobs at once")
+def _too_large(limit: int, path: str) -> RefusedError:
+    fix = "; send fewer jobs at once" if path in LARGE_PATHS else ", the most that is taken here"
+    return RefusedError.because(413, f"the body is larger than {limit} bytes{fix}")
 
 
 def _caller(callers: Callers, peer_uid: int | None, header: str | None) -> Caller:

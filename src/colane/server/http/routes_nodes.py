@@ -8,7 +8,6 @@ from typing import Annotated, Final
 
 from fastapi import APIRouter, Path, Query, Request
 from fastapi.responses import JSONResponse
-from pydantic import ValidationError
 from starlette.requests import ClientDisconnect
 from starlette.types import Scope
 
@@ -55,11 +54,8 @@ class ReportRoute(ShortRoute):
 
     def short(self, scope: Scope, body: bytes) -> Awaitable[NodeObject] | None:
         name: str = scope["path_params"]["name"]
-        try:
-            report = ReportBody.model_validate_json(body)
-        except ValidationError:
-            return None
-        return None if len(name) > NODE_NAME_MAX else _taken(scope, name, report)
+        report = self.said(ReportBody.model_validate_json, body)
+        return None if report is None or len(name) > NODE_NAME_MAX else _taken(scope, name, report)
 
 
 async def _taken(scope: Scope, name: str, report: ReportBody) -> NodeObject:
