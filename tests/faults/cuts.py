@@ -143,7 +143,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, help="of what is drawn (%(default)s)")
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        wired = Wired(Path(folder), nodes=asked.nodes, node_timeout_s=asked.lease)
+        wired = Wired(Path(folder), nodes=asked.nodes, node_timeout_s=asked.lease, disk="512m")
         try:
             wired.switch_on()
             told = cut_about(wired, asked.jobs, asked.cuts, asked.seed)

@@ -142,8 +142,8 @@ class MachineInSpace:
 class Wired:
     """A scheduler, agents on machines of their own, and a pipe on which jobs report."""
 
-    def __init__(self, folder: Path, nodes: int, node_timeout_s: float) -> None:
-        self.folder, self._timeout = folder, str(node_timeout_s)
+    def __init__(self, folder: Path, nodes: int, node_timeout_s: float, disk: str = DISK) -> None:
+        self.folder, self._timeout, self._disk = folder, str(node_timeout_s), disk
         self._mark = uuid.uuid4().hex[:6]
         self.scheduler = MachineInSpace("scheduler", f"colane-{self._mark}-s", folder)
         self.machines = [
@@ -163,7 +163,7 @@ class Wired:
         """Make the disks, networks and wires."""
         for machine in (self.scheduler, *self.machines):
             self.disk(machine).mkdir()
-            run("mount", "-t", "tmpfs", "-o", f"size={DISK}", "tmpfs", str(self.disk(machine)))
+            run("mount", "-t", "tmpfs", "-o", f"size={self._disk}", "tmpfs", str(self.disk(machine)))
         run("ip", "netns", "add", self.scheduler.space)
         for number, machine in enumerate(self.machines, start=1):
             run("ip", "netns", "add", machine.space)

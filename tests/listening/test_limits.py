@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import shutil
 import socket
 import time
 from collections.abc import Callable, Iterator
@@ -27,14 +28,40 @@ THREADS_MAX = 32
 """Of a process for all that waits for files."""
 BUFFERED_BYTES = 8 * MB
 """What the kernel takes on both sides of a connection before anything is read, generously."""
-LISTENERS = ("tcp", "unix", "agent")
+LISTENERS = ("tcp", "unix", "agent", "tls", "tls agent")
 listeners = pytest.mark.parametrize("name", LISTENERS)
 
 
+def by_tls(name: str) -> bool:
+    """Whether a listener is one of the cluster that speaks TLS."""
+    return name.startswith("tls")
+
+
+def strangers_max(name: str) -> int:
+    """How many connections of strangers a listener keeps."""
+    return protocol.STRANGERS_BY_TLS_MAX if by_tls(name) else protocol.STRANGERS_MAX
+
+
 @pytest.fixture(scope="module")
-def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Listeners]:
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Listeners]:
     with cluster(tmp_path_factory.mktemp("l")) as made:
         yield made
+
+
+@pytest.fixture(scope="module")
+def over_tls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Listeners]:
+    if shutil.which("openssl") is None:
+        pytest.skip("openssl makes the certificates")
+    with cluster(tmp_path_factory.mktemp("l"), by_tls=True) as made:
+        yield made
+
+
+@pytest.fixture
+def here(request: pytest.FixtureRequest) -> Listeners:
+    """The cluster of the listener that a test is about."""
+    name = request.node.callspec.params.get("name", "") if hasattr(request.node, "callspec") else ""
+    found: Listeners = request.getfixturevalue("over_tls" if by_tls(name) else "plain")
+    return found
 
 
 @pytest.fixture
@@ -87,7 +114,7 @@ class TestStranger:
                     held[-1].send(head.encode())
                     held[-1].send(piece(0)[:30_000])
         assert listener.ask("GET", "/health") == 200
-        assert listener.memory_bytes() <= before_bytes + 60 * MB
+        assert listener.memory_bytes() <= before_bytes + (100 if by_tls(name) else 60) * MB
         assert listener.threads() == threads
 
     @listeners
@@ -104,20 +131,36 @@ class TestStranger:
         self, here: Listeners, held: list[socket.socket], name: str
     ) -> None:
         listener = here.of(name)
-        with httpx.Client(base_url=here.running.url, headers=here.running.http.headers, timeout=60) as known:
+        trusted = listener.tls or True
+        with httpx.Client(
+            base_url=here.running.url, headers=here.running.http.headers, timeout=60, verify=trusted,
+            limits=httpx.Limits(keepalive_expiry=None),
+        ) as known:  # fmt: skip
             assert known.get("/nodes").status_code == 200
             kept = next(iter(known._transport._pool.connections))  # type: ignore[attr-defined]
-            held += [listener.connect() for _ in range(protocol.STRANGERS_MAX + 100)]
+            most = strangers_max(name)
+            held += [listener.connect() for _ in range(most + 100)]
             for one in held[::2]:
                 one.settimeout(1)
                 with suppress(OSError):
                     one.sendall(b"GET /health HTTP/1.1\r\nHost: local")
             assert listener.ask("GET", "/health") == 200
-            assert open_ones(held) <= protocol.STRANGERS_MAX
+            assert open_ones(held) <= most
             assert known.get("/nodes").status_code == 200
             assert next(iter(known._transport._pool.connections)) is kept  # type: ignore[attr-defined]
 
-    @pytest.mark.parametrize("name", ["tcp", "unix"])
+    @pytest.mark.parametrize("name", ["tls", "tls agent"])
+    def test_connections_of_which_tls_is_not_settled_make_room_too(
+        self, here: Listeners, held: list[socket.socket], name: str
+    ) -> None:
+        listener = here.of(name)
+        before_bytes = listener.memory_bytes()
+        held += [listener.reach() for _ in range(strangers_max(name) + 100)]
+        assert listener.ask("GET", "/health") == 200
+        assert open_ones(held) <= strangers_max(name)
+        assert listener.memory_bytes() <= before_bytes + 100 * MB
+
+    @pytest.mark.parametrize("name", ["tcp", "unix", "tls"])
     def test_bodies_that_are_announced_take_nothing_from_others(
         self, here: Listeners, held: list[socket.socket], name: str
     ) -> None:
@@ -226,7 +269,10 @@ def test_answers_to_strangers_are_spaced_and_the_others_are_not(here: Listeners,
     listener = here.of(name)
     ask = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
     answered = 0
-    with httpx.Client(base_url=here.running.url, headers=here.running.http.headers, timeout=60) as known:
+    trusted = listener.tls or True
+    with httpx.Client(
+        base_url=here.running.url, headers=here.running.http.headers, timeout=60, verify=trusted
+    ) as known:
         held = [listener.connect() for _ in range(50)]
         begun_s = time.monotonic()
         while answered < turnstile.BURST + 150:

@@ -14,6 +14,7 @@ from typing import IO, Any
 
 import httpx
 
+from colane.client.tls import trusted
 from tests.warm import Warm
 
 DEADLINE_S = 60.0
@@ -74,7 +75,9 @@ def scheduler(state: Path, *, before: str = "", **settings: Any) -> Iterator[Sch
                 url = line.split(" on ", 1)[1].split(" ", 1)[0]
                 token = wanted.get("token") or (state / "token").read_text().strip()
                 headers = {"Authorization": f"Bearer {token}"}
-                with httpx.Client(base_url=url, headers=headers, timeout=DEADLINE_S) as http:
+                with httpx.Client(
+                    base_url=url, headers=headers, timeout=DEADLINE_S, verify=trusted(os.environ)
+                ) as http:
                     yield Scheduler(process, state, url, line, error_file, http)
         finally:
             process.kill()

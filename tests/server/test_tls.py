@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import ssl
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from colane.server.config import ServerConfig
 from colane.server.main import ServerError, serve
 from tests.agent.agents import running
 from tests.agent.fake_scheduler import FakeScheduler
+from tests.certificates import own_certificate
 from tests.server.processes import scheduler
 
 pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificates")
@@ -28,13 +28,7 @@ pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> TlsFiles:
-    """A certificate of 127.0.0.1 that vouches for itself, and its key."""
-    folder = tmp_path_factory.mktemp("tls")
-    made = TlsFiles(folder / "cert.pem", folder / "key.pem")
-    words = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=colane"
-    names = ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(made.key), "-out", str(made.cert)]
-    subprocess.run(["openssl", *words.split(), *names], check=True, capture_output=True)
-    return made
+    return own_certificate(tmp_path_factory.mktemp("tls"))
 
 
 @pytest.mark.live
@@ -66,7 +60,7 @@ async def test_an_agent_is_called_over_it(files: TlsFiles, tmp_path: Path, monke
 async def test_files_that_cannot_be_used_are_one_line(files: TlsFiles, tmp_path: Path) -> None:
     for wrong in (TlsFiles(files.cert, files.cert), TlsFiles(tmp_path / "none", files.key)):
         with pytest.raises(TlsError) as error:
-            wrong.check()
+            wrong.context()
         assert "\n" not in str(error.value)
         assert str(wrong.cert) in str(error.value)
         with pytest.raises(ServerError, match="tls-cert: "):

@@ -13,8 +13,6 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from urllib.parse import urlsplit
 
-import uvicorn
-
 from colane.agent.app import make_app
 from colane.agent.config import AgentConfig
 from colane.agent.errors import AgentError
@@ -26,7 +24,7 @@ from colane.client.hosts import is_loopback
 from colane.client.locate import urls_of
 from colane.client.tls import TlsError
 from colane.devices import Devices, DeviceSpecError, discover, known
-from colane.listening.serving import bounded
+from colane.listening.serving import BoundedServer, bounded
 
 log = logging.getLogger(__name__)
 
@@ -137,7 +135,7 @@ def _log_address(address: str) -> None:
 def _check_tls(config: AgentConfig) -> None:
     try:
         if config.tls is not None:
-            config.tls.check()
+            config.tls.context()
     except TlsError as error:
         raise AgentError(f"--tls-cert: {error}") from error
 
@@ -174,7 +172,7 @@ def _own_address(scheduler_url: str) -> str:
         return str(probe.getsockname()[0])
 
 
-class _AgentServer(uvicorn.Server):
+class _AgentServer(BoundedServer):
     """Leaves signals to the agent."""
 
     @contextmanager
@@ -189,8 +187,7 @@ async def _api(agent: Agent, config: AgentConfig, door: Door, listener: socket.s
     app = make_app(
         agent.state, agent.woken.set, name=config.name, secret=door.secret, on_loopback=is_loopback(config.host)
     )
-    settings = bounded(app, CONNECTIONS_MAX, config.tls, timeout_graceful_shutdown=ANSWERS_MAX_S)
-    server = _AgentServer(settings)
+    server = _AgentServer(bounded(app, CONNECTIONS_MAX, timeout_graceful_shutdown=ANSWERS_MAX_S), config.tls)
     serving = asyncio.create_task(server.serve(sockets=[listener]))
     try:
         yield

@@ -25,15 +25,17 @@ class TlsFiles(NamedTuple):
     cert: Path
     key: Path
 
-    def check(self) -> None:
-        """See that a listener can use them, before it does. Raises TlsError: it cannot."""
+    def context(self) -> ssl.SSLContext:
+        """Return what a listener uses. Raises TlsError: they cannot be used."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         try:
-            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(self.cert, self.key)
+            context.load_cert_chain(self.cert, self.key)
         except ssl.SSLError as error:
             what = error.reason or "no certificate and key in PEM"
             raise TlsError(f"{self.cert} and {self.key} cannot be used: {what}") from error
         except OSError as error:
             raise TlsError(f"{self.cert} or {self.key} cannot be read: {error.strerror}") from error
+        return context
 
 
 def tls_files(cert: Path | None, key: Path | None) -> TlsFiles | None:

@@ -34,6 +34,8 @@ DESCRIPTORS_KEPT: Final = 256
 in but not judged. Under a low limit half are kept."""
 CONNECTIONS_MAX: Final = 16_384
 STRANGERS_MAX: Final = 512  # connections on which no caller that is known has asked
+STRANGERS_BY_TLS_MAX: Final = 128
+"""The same where each takes 256 KiB for TLS; and so many more of which TLS is not settled yet."""
 
 
 class _TooMuchError(Exception):
@@ -82,7 +84,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def _make_room(self, room: int) -> None:
         """Close a connection where there are more than there is room for, or too many of this one's peer."""
-        strangers_max = min(STRANGERS_MAX, max(room // 2, 1))
+        strangers_max = min(STRANGERS_BY_TLS_MAX if self.scheme == "https" else STRANGERS_MAX, max(room // 2, 1))
         if len(self.connections) <= strangers_max:
             return
         known = cast("set[BoundedProtocol]", self.connections)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
+import ssl
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from typing import Any, Final
@@ -12,7 +15,7 @@ import uvicorn
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from colane.client.tls import TlsFiles
-from colane.listening.protocol import BoundedProtocol
+from colane.listening.protocol import HEADERS_MAX_S, STRANGERS_BY_TLS_MAX, BoundedProtocol
 from colane.listening.seldom import Seldom
 from colane.listening.standing import Standing, standing_of
 
@@ -23,13 +26,12 @@ LINGER_S: Final = 5.0
 closed meanwhile, the answer might not be read."""
 
 
-def bounded(app: Any, connections_max: int, tls: TlsFiles | None = None, **settings: Any) -> uvicorn.Config:  # noqa: ANN401 - ASGI, or none yet
-    """Return how HTTP is served within limits: by TLS where there are files for it.
+def bounded(app: Any, connections_max: int, **settings: Any) -> uvicorn.Config:  # noqa: ANN401 - ASGI, or none yet
+    """Return how HTTP is served within limits, by a `BoundedServer`.
 
     Args:
         app: What answers, by ASGI.
         connections_max: Connections at a time, where the process may have as many descriptors.
-        tls: Its certificate and key.
         settings: More of uvicorn's.
     """
     logging.getLogger("uvicorn.error").addFilter(_SELDOM)
@@ -38,8 +40,6 @@ def bounded(app: Any, connections_max: int, tls: TlsFiles | None = None, **setti
         http=partial(BoundedProtocol, connections_max=connections_max),  # type: ignore[arg-type]
         proxy_headers=False,
         ws="none",
-        ssl_certfile=None if tls is None else str(tls.cert),
-        ssl_keyfile=None if tls is None else str(tls.key),
         log_config=None,
         access_log=False,
         server_header=False,
@@ -50,6 +50,57 @@ def bounded(app: Any, connections_max: int, tls: TlsFiles | None = None, **setti
 
 
 _SELDOM: Final = Seldom({"Invalid HTTP request received."})
+
+
+class BoundedServer(uvicorn.Server):
+    """uvicorn, within limits also before TLS is settled: until then it knows of no connection."""
+
+    def __init__(self, config: uvicorn.Config, tls: TlsFiles | None = None) -> None:
+        """Serve by TLS where there are files for it."""
+        super().__init__(config)
+        self._tls = None if tls is None else tls.context()
+        self._unsettled: dict[socket.socket, asyncio.Task[None]] = {}
+        self._taking: list[asyncio.Task[None]] = []
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen."""
+        await super().startup([] if self._tls else sockets)
+        if self._tls:
+            self._taking = [asyncio.create_task(self._take_in(each, self._tls)) for each in sockets or ()]
+
+    def make(self) -> asyncio.Protocol:
+        """Return what reads a new connection."""
+        known: Callable[..., asyncio.Protocol] = self.config.http_protocol_class
+        return known(self.config, self.server_state, self.lifespan.state)
+
+    async def _take_in(self, listener: socket.socket, tls: ssl.SSLContext) -> None:
+        listener.setblocking(False)
+        while True:
+            try:
+                one, _ = await asyncio.get_running_loop().sock_accept(listener)
+            except OSError:  # no descriptor is left
+                await asyncio.sleep(1.0)
+                continue
+            self._unsettled[one] = asyncio.create_task(self._settle(one, tls))
+            if len(self._unsettled) > STRANGERS_BY_TLS_MAX:
+                longest = next(iter(self._unsettled))
+                self._unsettled.pop(longest)
+                with suppress(OSError):
+                    longest.shutdown(socket.SHUT_RDWR)
+
+    async def _settle(self, one: socket.socket, tls: ssl.SSLContext) -> None:
+        try:
+            with suppress(OSError):  # it is no TLS, or does not come
+                loop = asyncio.get_running_loop()
+                await loop.connect_accepted_socket(self.make, one, ssl=tls, ssl_handshake_timeout=HEADERS_MAX_S)
+        finally:
+            self._unsettled.pop(one, None)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Take no more in, then wait for what is under way."""
+        for each in (*self._taking, *self._unsettled.values()):
+            each.cancel()
+        await super().shutdown(sockets)
 
 
 class _ClosingAnswers:

@@ -133,7 +133,7 @@ async def _serve(config: ServerConfig, on_listening: Callable[[str], None] | Non
             (on_listening or _print_url(config))(url)
 
         app = create_app(service, _rules(config, service, standby))
-        server = ApiServer(uvicorn_config(app, config.tls), service, announce, local)
+        server = ApiServer(uvicorn_config(app), service, announce, local, config.tls)
         await _run(server, service, listener, standby)
 
 
@@ -145,7 +145,7 @@ def _check(config: ServerConfig) -> None:
         )
     if config.tls is not None:
         try:
-            config.tls.check()
+            config.tls.context()
         except TlsError as error:
             raise ServerError(f"tls-cert: {error}") from error
     if config.standby and config.store is None:

@@ -10,7 +10,6 @@ import signal
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any, Final
@@ -19,7 +18,7 @@ import uvicorn
 
 from colane.client.tls import TlsFiles
 from colane.listening.protocol import CONNECTIONS_MAX
-from colane.listening.serving import BACKLOG, bounded
+from colane.listening.serving import BACKLOG, BoundedServer, bounded
 from colane.server.service import Service
 
 SHUTDOWN_S: Final = 5  # requests under way get this long when the scheduler is told to stop
@@ -89,19 +88,24 @@ def _is_no_broken_off_request(record: logging.LogRecord) -> bool:
     return record.exc_info is None or not isinstance(record.exc_info[1], asyncio.CancelledError)
 
 
-def uvicorn_config(app: Any, tls: TlsFiles | None = None) -> uvicorn.Config:  # noqa: ANN401 - ASGI, or none yet
-    """Return how HTTP is served: over TCP by TLS where there are files for it, over the unix socket always plain."""
-    return bounded(app, CONNECTIONS_MAX, tls, timeout_graceful_shutdown=SHUTDOWN_S)
+def uvicorn_config(app: Any) -> uvicorn.Config:  # noqa: ANN401 - ASGI, or none yet
+    """Return how HTTP is served."""
+    return bounded(app, CONNECTIONS_MAX, timeout_graceful_shutdown=SHUTDOWN_S)
 
 
-class ApiServer(uvicorn.Server):
-    """uvicorn, with our word once it listens and streams ended before it waits for connections to close."""
+class ApiServer(BoundedServer):
+    """One with our word once it listens and streams ended before it waits for connections to close."""
 
     def __init__(
-        self, config: uvicorn.Config, service: Service, announce: Callable[[], None], local: socket.socket | None
+        self,
+        config: uvicorn.Config,
+        service: Service,
+        announce: Callable[[], None],
+        local: socket.socket | None,
+        tls: TlsFiles | None = None,
     ) -> None:
-        """Serve at `local` beside the sockets given to `serve`."""
-        super().__init__(config)
+        """Serve at `local`, always plain, beside the sockets given to `serve`, by TLS where there are files for it."""
+        super().__init__(config, tls)
         self._local = local
         self._service = service
         self._announce = announce
@@ -110,13 +114,9 @@ class ApiServer(uvicorn.Server):
         """Listen, and say so."""
         await super().startup(sockets)
         if self._local is not None:
-            self.servers.append(await self._serve_local(self._local))
+            loop = asyncio.get_running_loop()
+            self.servers.append(await loop.create_unix_server(self.make, sock=self._local, backlog=BACKLOG))
         self._announce()
-
-    async def _serve_local(self, listener: socket.socket) -> asyncio.Server:
-        known: Callable[..., Any] = self.config.http_protocol_class
-        make = partial(known, self.config, self.server_state, self.lifespan.state)
-        return await asyncio.get_running_loop().create_unix_server(make, sock=listener, backlog=BACKLOG)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """End what streams, then wait for what is under way."""
