@@ -19,6 +19,7 @@ import uuid
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -63,6 +64,10 @@ def needs_namespaces() -> None:
     probe = ["unshare", "--net", "--mount", "--pid", "--fork", "--mount-proc", "ip", "link", "set", "lo", "up"]
     if subprocess.run(probe, check=False, capture_output=True).returncode != 0:
         pytest.skip("namespaces cannot be made here")
+
+
+def _has_nodes(client: Client, count: int) -> bool:
+    return len(client.nodes()) == count
 
 
 def _is_open(place: Path) -> bool:
@@ -180,7 +185,7 @@ class Wired:
         for number, machine in enumerate(self.machines, start=1):
             self.start(machine)
             with self.client() as client:
-                self.until(lambda number=number: len(client.nodes()) == number, "its agent registers")
+                self.until(partial(_has_nodes, client, number), "its agent registers")
 
     def start(self, machine: MachineInSpace) -> None:
         """Switch a machine on."""

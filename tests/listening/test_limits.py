@@ -10,6 +10,7 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from pathlib import Path
 
 import httpx
 import pytest
@@ -28,7 +29,44 @@ THREADS_MAX = 32
 """Of a process for all that waits for files."""
 BUFFERED_BYTES = 8 * MB
 """What the kernel takes on both sides of a connection before anything is read, generously."""
-LISTENERS = ("tcp", "unix", "agent", "tls", "tls agent")
+PLAIN = ("tcp", "unix", "agent")
+LISTENERS = (*PLAIN, "tls", "tls agent")
+ANYBODY = dict.fromkeys(("stranger", "user", "agent"), "test_what_does_not_come_is_not_waited_for")
+MATRIX = {
+    "connections": {
+        "stranger": "test_connections_make_room_for_those_of_others",
+        "user": "test_a_user_at_one_address_has_half_of_all_connections",
+        "agent": "test_connections_make_room_for_those_of_others",
+    },
+    "header bytes": {
+        "stranger": "test_nothing_endless_is_taken",
+        "user": "test_nothing_endless_is_taken_of_those_who_are_known",
+        "agent": "test_nothing_endless_is_taken_of_those_who_are_known",
+    },
+    "trailers": {
+        "stranger": "test_nothing_endless_is_taken",
+        "user": "test_nothing_endless_is_taken_of_those_who_are_known",
+        "agent": "test_nothing_endless_is_taken_of_those_who_are_known",
+    },
+    "body bytes": {
+        "stranger": "test_bodies_that_are_announced_take_nothing_from_others",
+        "user": "test_bodies_of_one_user_leave_room_for_others",
+        "agent": "test_bodies_of_one_user_leave_room_for_others",
+    },
+    "time": ANYBODY,
+    "threads": {
+        "stranger": "test_what_many_hold_is_bounded_together",
+        "user": "test_streams_of_one_user_are_bounded",
+        "agent": "test_streams_of_one_user_are_bounded",
+    },
+    "streams": {
+        "stranger": "test_answers_to_strangers_are_spaced_and_the_others_are_not",
+        "user": "test_streams_of_one_user_are_bounded",
+        "agent": "test_streams_of_one_user_are_bounded",
+    },
+    "log lines": dict.fromkeys(ANYBODY, "test_what_is_refused_is_a_line_in_the_log_at_most"),
+}
+"""What is bounded, whose, and the test that tries it."""
 listeners = pytest.mark.parametrize("name", LISTENERS)
 
 
@@ -85,6 +123,62 @@ def poured(one: socket.socket, piece: Callable[[int], bytes], most: int) -> int:
     except OSError:
         pass
     return sent
+
+
+def caller(here: Listeners, **wanted: str) -> dict[str, str]:
+    """The headers of a caller, who gets a token of its own."""
+    token = "-".join(wanted.values())
+    digest = hashlib.sha256(token.encode()).hexdigest()
+    assert here.running.http.post("/tokens", json={"digest": digest, **wanted}).status_code == 200
+    return {"Authorization": f"Bearer {token}"}
+
+
+def headers_of(here: Listeners, who: str) -> str:
+    """What a caller of a kind says of itself in a request; a stranger says nothing."""
+    if who == "stranger":
+        return ""
+    known = caller(here, **{"user" if who == "user" else "node": f"n{time.monotonic_ns()}"})
+    return f"Authorization: {known['Authorization']}\r\n"
+
+
+def said_by(head: str, headers: str) -> str:
+    """Return a request with more headers, where its first line is whole."""
+    return head.replace("\r\n", f"\r\n{headers}", 1)
+
+
+class TestAnybody:
+    """What holds whoever asks: it is bounded before it is known who that is."""
+
+    @pytest.mark.parametrize("who", ["user", "agent"])
+    @pytest.mark.parametrize("kind", [kind for kind, (head, _) in ENDLESS.items() if "\r\n" in head])
+    def test_nothing_endless_is_taken_of_those_who_are_known(
+        self, here: Listeners, held: list[socket.socket], kind: str, who: str
+    ) -> None:
+        head, piece = ENDLESS[kind]
+        before_bytes = here.tcp.memory_bytes()
+        held.append(here.tcp.connect())
+        held[-1].sendall(said_by(head, headers_of(here, who)).encode())
+        most = protocol.BODY_MAX_BYTES + BUFFERED_BYTES if "body" in kind else BUFFERED_BYTES
+        assert poured(held[-1], piece, 2 * most) <= most
+        assert here.tcp.memory_bytes() <= before_bytes + 24 * MB
+        assert here.tcp.ask("GET", "/health") == 200
+
+    @pytest.mark.parametrize("who", ["stranger", "user", "agent"])
+    def test_what_is_refused_is_a_line_in_the_log_at_most(self, here: Listeners, who: str) -> None:
+        before = len(here.tcp.log.read_text().splitlines())
+        headers = headers_of(here, who)
+        for method, path, more in (
+            ("GET", "/nothing", ""),
+            ("POST", "/job", "Content-Length: 1\r\n"),
+            ("DELETE", "/job/99999", ""),
+            ("GET", "/tokens", ""),
+            ("POST", "/run", "Content-Length: 99999999\r\n"),
+        ):
+            for _ in range(10):
+                with here.tcp.connect() as one:
+                    one.sendall(f"{method} {path} HTTP/1.1\r\n{JSON}{headers}{more}\r\n1".encode())
+                    assert 400 <= status_on(one) < 500
+        assert len(here.tcp.log.read_text().splitlines()) <= before + 1
 
 
 class TestStranger:
@@ -194,10 +288,11 @@ class TestStranger:
 
 
 @pytest.mark.parametrize("begun", BEGUN)
-@listeners
-def test_what_does_not_come_is_not_waited_for(slow: Listeners, name: str, begun: str) -> None:
+@pytest.mark.parametrize(("name", "who"), [*((name, "stranger") for name in PLAIN), ("tcp", "user"), ("tcp", "agent")])
+def test_what_does_not_come_is_not_waited_for(slow: Listeners, name: str, who: str, begun: str) -> None:
+    headers = headers_of(slow, who)
     with slow.of(name).connect() as one:
-        one.sendall(BEGUN[begun].encode())
+        one.sendall(said_by(BEGUN[begun], headers).encode())
         while one.recv(65536):
             pass
 
@@ -210,14 +305,6 @@ def slow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Listeners]:
     )
     with cluster(tmp_path_factory.mktemp("l"), before=code) as made:
         yield made
-
-
-def caller(here: Listeners, **wanted: str) -> dict[str, str]:
-    """The headers of a caller that gets a token of its own."""
-    token = "-".join(wanted.values())
-    digest = hashlib.sha256(token.encode()).hexdigest()
-    assert here.running.http.post("/tokens", json={"digest": digest, **wanted}).status_code == 200
-    return {"Authorization": f"Bearer {token}"}
 
 
 class TestKnownCallers:
@@ -261,6 +348,26 @@ class TestKnownCallers:
         for open_one in held:
             open_one.close()
         until(lambda: httpx.get(f"{here.running.url}/jobs", headers=eve).status_code == 200)
+
+
+def test_a_user_at_one_address_has_half_of_all_connections(held: list[socket.socket], tmp_path: Path) -> None:
+    """And an agent's at that address are not closed for them."""
+    few = "from colane.server.http import listening\nlistening.CONNECTIONS_MAX = 40\n"
+    with cluster(tmp_path, before=few) as here:
+        for who, number in (("agent", 5), ("user", 60)):
+            ask = said_by(f"GET /jobs HTTP/1.1\r\n{JSON}\r\n", headers_of(here, who)).encode()
+            for _ in range(number):
+                held.append(here.tcp.connect())
+                held[-1].sendall(ask)
+                assert status_on(held[-1]) in {200, 403}
+        assert open_ones(held[:5]) == 5
+        assert open_ones(held[5:]) <= 20
+
+
+def test_each_cell_is_tried() -> None:
+    here = {name for each in (TestAnybody, TestStranger, TestKnownCallers) for name in vars(each)} | set(globals())
+    assert {test for row in MATRIX.values() for test in row.values()} <= here
+    assert {tuple(row) for row in MATRIX.values()} == {("stranger", "user", "agent")}
 
 
 @listeners

@@ -19,7 +19,7 @@ from colane.client.hosts import host_name, is_loopback
 from colane.listening.protocol import FRAME_MAX_BYTES, BoundedProtocol
 from colane.server.config import ServerConfig
 from colane.server.ground.access import Callers, Role, digest_of
-from colane.server.http.door import LARGE_PATHS, OPEN_PATHS, WITH_BODY, GateRules
+from colane.server.http.door import LARGE_PATHS, OPEN_PATHS, WITH_BODY, GateRules, is_of_agents
 from colane.server.http.listening import uvicorn_config
 from colane.server.main import ServerError, serve
 from tests.server.harness import OPERATOR, SLEEP, rules_of, world
@@ -144,7 +144,7 @@ class TestBody:
             assert read <= 200
             assert (await w.http.post("/jobs", content=b"[]" + b" " * 98, headers=JSON)).status_code == 200
 
-    async def test_only_users_are_bounded_to_forms_where_they_send_no_jobs(self) -> None:
+    async def test_all_send_forms_where_they_send_no_jobs_and_agents_say_nothing(self) -> None:
         """The end of a job of many steps is large, and was told in vain for ever."""
         large = {"unknown": "x" * 100_000}
         bearers = {Role.USER: "user", Role.AGENT: "agent", Role.OPERATOR: OPERATOR}
@@ -161,7 +161,8 @@ class TestBody:
                     answer = await w.http.request(
                         method, path, json=large, headers={"Authorization": f"Bearer {token}"}
                     )
-                    is_form = role is Role.USER and path not in LARGE_PATHS | OPEN_PATHS
+                    is_form = path not in LARGE_PATHS | OPEN_PATHS
+                    is_form &= role is Role.USER or not is_of_agents(path)
                     assert (answer.status_code == 413) == is_form, (path, method, role)
 
     async def test_all_that_come_at_once_are_bounded_together(self) -> None:

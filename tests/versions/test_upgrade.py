@@ -6,8 +6,9 @@ import shutil
 import subprocess
 import tarfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
+from functools import partial
 from io import BytesIO
 from pathlib import Path
 from typing import Any, Final
@@ -107,6 +108,11 @@ def told(path: Path) -> list[list[int]]:
     return [[int(word) for word in line.split()] for line in path.read_text().splitlines()]
 
 
+def are_further(far: Mapping[Path, int]) -> bool:
+    """Whether each process has made some steps more."""
+    return all(told(path)[-1][2] > before + 2 for path, before in far.items())
+
+
 @pytest.mark.parametrize("order", STEPS)
 def test_every_process_of_a_job_goes_on_through_an_upgrade(cluster: Upgraded, tmp_path: Path, order: str) -> None:
     ask, env = cluster.client.ask, {"PATH": "/usr/bin:/bin"}
@@ -122,7 +128,7 @@ def test_every_process_of_a_job_goes_on_through_an_upgrade(cluster: Upgraded, tm
     for name in STEPS[order]:
         cluster.upgrade(name, SOURCES)
         far = {path: told(path)[-1][2] for path in files}
-        cluster.until(lambda far=far: all(told(path)[-1][2] > far[path] + 2 for path in files), "all go on")
+        cluster.until(partial(are_further, far), "all go on")
     cluster.until(lambda: ask("GET", "/health")["status"] == "ok", "the scheduler is well")
     cluster.until(
         lambda: {node["agent_version"] for node in ask("GET", "/nodes")} == {own_version()}, "both agents are new"

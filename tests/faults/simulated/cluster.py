@@ -481,15 +481,28 @@ class FaultyCluster:
         random = self.more
         lasts_s = random.choice((2.0, 10.0, 30.0, 60.0)) * random.uniform(0.5, 1.5)
         faults: dict[str, Callable[[], None]] = {
-            "all cut off": lambda: [self._weather(each, lasts_s, Weather(1.0, 1.0)) for each in self.machines],
-            "none hears": lambda: [self._weather(each, lasts_s, Weather(answers_lost=1.0)) for each in self.machines],
-            "all frozen": lambda: [each.freeze(lasts_s) for each in self.machines],
-            "all agents killed": lambda: [each.kill_agent(lasts_s) for each in self.machines if each.agent.is_alive],
+            "all cut off": lambda: self._weather_of_all(lasts_s, 1.0),
+            "none hears": lambda: self._weather_of_all(lasts_s, 0.0),
+            "all frozen": lambda: self._freeze_all(lasts_s),
+            "all agents killed": lambda: self._kill_agents(lasts_s),
             "records absent": lambda: self._lose_records(lasts_s / 3),
         }
         name = random.choice(sorted(faults))
         self.note(f"{name} (n0, {lasts_s:.1f} s)")
         faults[name]()
+
+    def _weather_of_all(self, lasts_s: float, asks_lost: float) -> None:
+        for machine in self.machines:
+            self._weather(machine, lasts_s, Weather(asks_lost, 1.0))
+
+    def _freeze_all(self, lasts_s: float) -> None:
+        for machine in self.machines:
+            machine.freeze(lasts_s)
+
+    def _kill_agents(self, lasts_s: float) -> None:
+        for machine in self.machines:
+            if machine.agent.is_alive:
+                machine.kill_agent(lasts_s)
 
     def _lose_records(self, lasts_s: float) -> None:
         """Records are gone when a scheduler starts, and are put back later: until then none is to start."""
