@@ -22,7 +22,7 @@ from colane.server.ground.access import Callers, Role, digest_of
 from colane.server.http.door import LARGE_PATHS, OPEN_PATHS, WITH_BODY, GateRules, is_of_agents
 from colane.server.http.listening import uvicorn_config
 from colane.server.main import ServerError, serve
-from tests.server.harness import OPERATOR, SLEEP, rules_of, world
+from tests.server.harness import OPERATOR, SLEEP, TOKEN, rules_of, world
 from tests.server.processes import DEADLINE_S, scheduler
 
 JSON = {"Content-Type": "application/json"}
@@ -147,7 +147,7 @@ class TestBody:
     async def test_all_send_forms_where_they_send_no_jobs_and_agents_say_nothing(self) -> None:
         """The end of a job of many steps is large, and was told in vain for ever."""
         large = {"unknown": "x" * 100_000}
-        bearers = {Role.USER: "user", Role.AGENT: "agent", Role.OPERATOR: OPERATOR}
+        bearers = {Role.USER: "user", Role.AGENT: "agent", Role.OPERATOR: TOKEN}
         made = {"user": {"user": "ann"}, "agent": {"node": "n1"}}
         async with world() as w:
             for text, of in made.items():

@@ -28,11 +28,10 @@ EMPTY_WITHIN_S: Final = 15.0
 
 
 class SeenDrain(NamedTuple):
-    """A node when it was looked at last: how it is drained, how often that has ended, which attempts were placed."""
+    """A node when it was looked at last: how it is drained, how often that has ended."""
 
     drains: frozenset[Drain]
     ends: int
-    attempts: frozenset[tuple[int, int]]
 
 
 class DrainFaults:
@@ -49,6 +48,7 @@ class DrainFaults:
         self._cluster = cluster
         self._ends: dict[str, int] = defaultdict(int)
         self._seen: dict[str, SeenDrain] = {}
+        self._stood: dict[str, set[tuple[int, int]]] = defaultdict(set)
         self._acknowledged: set[str] = set()
         self.is_over = False
         cluster.clock.after(LOOK_S, self._look)
@@ -67,6 +67,7 @@ class DrainFaults:
     def forget(self) -> None:
         """The scheduler knows of drains what it knew when a copy of its store was made, and nothing was promised."""
         self._seen.clear()
+        self._stood.clear()
         self._acknowledged.clear()
         for machine in self._cluster.machines:
             self._ends[machine.name] += 1
@@ -120,11 +121,12 @@ class DrainFaults:
             drains = frozenset(record.node.drains)
             jobs = cluster.service.read_model.jobs.values()
             here = frozenset((int(j.id), j.attempt) for j in jobs if j.placement and name in j.placement.nodes)
-            now = SeenDrain(drains, self._ends[name], here)
+            now = SeenDrain(drains, self._ends[name])
             before = self._seen.get(name)
             goes_on = before is not None and drains & before.drains and before.ends == now.ends
-            if before is not None and goes_on and here - before.attempts:
-                began = sorted(here - before.attempts)
+            began = sorted(here - self._stood[name])  # what was lost with a node and stands there goes on with it
+            self._stood[name] |= here
+            if goes_on and began:
                 cluster.clock.problems.append(f"{name} is drained, and is given attempts {began}")
             if not drains and name in self._acknowledged:
                 cluster.clock.problems.append(f"the drain of {name} is forgotten")
