@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Annotated, Final, cast
+from typing import Annotated, Any, Final, NamedTuple, cast
 
 from fastapi import Depends, Header, Path, Request
+from fastapi.responses import JSONResponse
 
 from colane.model.field_values import EXACT_MAX
 from colane.server.board.turn import Turn
@@ -16,6 +17,7 @@ from colane.server.service import Service
 from colane.server.store.store import IDEMPOTENCY
 from colane.server.writer.driver import Demand
 from colane.server.writer.idempotency import Answer, fingerprint, once
+from colane.verbs.of_others import Verb
 
 
 async def the_service(request: Request) -> Service:
@@ -81,3 +83,35 @@ async def change_once(
         mark = fingerprint(request.method, str(request.url.path), await request.body())
         return await service.driver.change(once(key, mark, prepare), reads=[(IDEMPOTENCY, key)], demand=demand)
     return await service.driver.change(prepare, demand=demand)
+
+
+class AskedChange(NamedTuple):
+    """A change, of whom it is asked and by whom, and the key under which it is made once."""
+
+    request: Request
+    service: Service
+    caller: Caller
+    key: str | None
+
+    async def done(
+        self, prepare: Callable[[Turn], Any], answer: Answer | None = None, verb: Verb | None = None
+    ) -> JSONResponse:
+        """Carry it out and answer: what is given, else what `prepare` returns; some verbs are for operators alone."""
+        if verb is not None and verb.operators:
+            self.caller.demand_operator(verb.operators)
+
+        def prepared(turn: Turn) -> Any:  # noqa: ANN401 - an answer, or what comes to one
+            found = prepare(turn)
+            return found if answer is None else answer
+
+        return JSONResponse(await change_once(self.request, self.service, self.key, prepared))
+
+
+async def the_change(
+    request: Request, service: TheService, caller: TheCaller, idempotency_key: IdempotencyKey = None
+) -> AskedChange:
+    """Return what is asked for."""
+    return AskedChange(request, service, caller, idempotency_key)
+
+
+TheChange = Annotated[AskedChange, Depends(the_change)]

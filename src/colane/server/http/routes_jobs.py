@@ -19,7 +19,6 @@ from colane.api.stacks import StacksAnswer
 from colane.api.terminals import TerminalBody
 from colane.model.field_values import EXACT_MAX
 from colane.model.job import JobId, JobState
-from colane.server.board.turn import Turn
 from colane.server.ground.access import Caller
 from colane.server.ground.problems import RefusedError
 from colane.server.http.agent_routes import NOT_KEPT, LaunchRoute
@@ -30,9 +29,9 @@ from colane.server.http.requests import (
     IsKnown,
     JobIdPath,
     TheCaller,
+    TheChange,
     TheService,
     asked,
-    change_once,
     is_answered,
 )
 from colane.server.http.streams import json_list
@@ -139,23 +138,16 @@ async def queued_jobs(
 
 @router.delete("/jobs", responses=answered(JobIdsAnswer))
 async def cancel_queued(
-    request: Request,
-    service: TheService,
-    caller: TheCaller,
+    change: TheChange,
     user: Annotated[str | None, Query(max_length=200, description="Only this user's")] = None,
-    idempotency_key: IdempotencyKey = None,
     by: By = None,
 ) -> JSONResponse:
     """Cancel all queued jobs of the caller; for an operator, of all users, or of one."""
-    said, queued = _said(request, caller, by), changes.queued_of(service.read_model, caller, user)
-    is_again = await is_answered(service, caller, idempotency_key)
+    service, caller = change.service, change.caller
+    said, queued = _said(change.request, caller, by), changes.queued_of(service.read_model, caller, user)
+    is_again = await is_answered(service, caller, change.key)
     left = queued if is_again else await service.job_changes.cancel_many(queued, said)
-
-    def prepare(turn: Turn) -> JobIdsAnswer:
-        changes.cancel_queued(turn, left, said)
-        return {"ids": [*queued]}
-
-    return JSONResponse(await change_once(request, service, idempotency_key, prepare))
+    return await change.done(lambda turn: changes.cancel_queued(turn, left, said), {"ids": [*queued]})
 
 
 async def submit(
@@ -191,17 +183,15 @@ def _route_of(verb: JobVerb) -> Callable[..., Awaitable[JSONResponse]]:
     """Return the route of a verb, with what its row says for parameters."""
 
     async def act(
-        request: Request,
-        service: TheService,
-        caller: TheCaller,
+        change: TheChange,
         number: JobIdPath,
-        idempotency_key: IdempotencyKey = None,
         by: By = None,
         **given: Any,  # noqa: ANN401 - judged by the types that the signature below names
     ) -> JSONResponse:
-        doing = service.job_changes.cancel if verb is CANCEL else partial(service.job_changes.of, verb)
-        prepare = doing(JobId(number), caller, _said(request, caller, by), *given.values())
-        return JSONResponse(await change_once(request, service, idempotency_key, prepare))
+        of_jobs = change.service.job_changes
+        doing = of_jobs.cancel if verb is CANCEL else partial(of_jobs.of, verb)
+        said = _said(change.request, change.caller, by)
+        return await change.done(doing(JobId(number), change.caller, said, *given.values()))
 
     known = {name: each for name, each in signature(act, eval_str=True).parameters.items() if name != "given"}
     further = {"elements": (Elements, None)} if "elements" in verb.in_query else {}

@@ -37,7 +37,7 @@ from colane.server.http.agent_routes import (
 )
 from colane.server.http.door import CALLER
 from colane.server.http.refusals import REFUSALS, DeclaredRoute, answered, verb_route
-from colane.server.http.requests import IdempotencyKey, TheCaller, TheService, asked, change_once
+from colane.server.http.requests import TheCaller, TheChange, TheService, asked
 from colane.server.http.short_route import ShortRoute
 from colane.server.nodes import draining
 from colane.server.service import Service
@@ -162,16 +162,9 @@ async def pools(service: TheService, caller: TheCaller) -> JSONResponse:  # noqa
 
 
 @verb_route(router, REMOVE_NODES, RemovedNodesAnswer)
-async def remove_nodes(
-    request: Request, service: TheService, caller: TheCaller, idempotency_key: IdempotencyKey = None
-) -> JSONResponse:
+async def remove_nodes(change: TheChange) -> JSONResponse:
     """Forget all nodes."""
-    caller.demand_operator(REMOVE_NODES.operators)
-
-    def prepare(turn: Turn) -> RemovedNodesAnswer:
-        return _removed(turn, changes.remove_nodes(turn))
-
-    return JSONResponse(await change_once(request, service, idempotency_key, prepare))
+    return await change.done(lambda turn: _removed(turn, changes.remove_nodes(turn)), verb=REMOVE_NODES)
 
 
 @router.get("/node/{name}", responses=answered(NodeObject))
@@ -187,56 +180,35 @@ def _removed(turn: Turn, names: list[str]) -> RemovedNodesAnswer:
 
 @verb_route(router, REMOVE_NODE, RemovedNodesAnswer)
 async def remove_node(
-    request: Request,
-    service: TheService,
-    caller: TheCaller,
+    change: TheChange,
     name: NamePath,
-    idempotency_key: IdempotencyKey = None,
     gone: Annotated[bool, Query(description="Nothing runs there any more, though it was heard of just now")] = False,
 ) -> JSONResponse:
     """Forget a node."""
-    caller.demand_operator(REMOVE_NODE.operators)
 
     def prepare(turn: Turn) -> RemovedNodesAnswer:
-        changes.remove_node(turn, name, reports=service.liveness.is_heard(name) and not gone)
+        changes.remove_node(turn, name, reports=change.service.liveness.is_heard(name) and not gone)
         return _removed(turn, [name])
 
-    return JSONResponse(await change_once(request, service, idempotency_key, prepare))
+    return await change.done(prepare, verb=REMOVE_NODE)
 
 
 @verb_route(router, DRAIN, DrainedAnswer)
-async def drain(
-    request: Request,
-    service: TheService,
-    caller: TheCaller,
-    name: NamePath,
-    idempotency_key: IdempotencyKey = None,
-    body: DrainBody | None = None,
-) -> JSONResponse:
+async def drain(change: TheChange, name: NamePath, body: DrainBody | None = None) -> JSONResponse:
     """Drain a node."""
-    caller.demand_operator(DRAIN.operators)
     asked = body or DrainBody()
 
-    def prepare(turn: Turn) -> DrainedAnswer:
+    def prepare(turn: Turn) -> None:
         deadline_s = None if asked.deadline_s is None else turn.now_s + asked.deadline_s
-        draining.drain(turn, name, Drain(caller.name, asked.reason, turn.now_s, deadline_s))
-        return {"drained": [name]}
+        draining.drain(turn, name, Drain(change.caller.name, asked.reason, turn.now_s, deadline_s))
 
-    return JSONResponse(await change_once(request, service, idempotency_key, prepare))
+    return await change.done(prepare, {"drained": [name]}, DRAIN)
 
 
 @verb_route(router, UNDRAIN, UndrainedAnswer)
-async def undrain(
-    request: Request, service: TheService, caller: TheCaller, name: NamePath, idempotency_key: IdempotencyKey = None
-) -> JSONResponse:
+async def undrain(change: TheChange, name: NamePath) -> JSONResponse:
     """End the drain of a node."""
-    caller.demand_operator(UNDRAIN.operators)
-
-    def prepare(turn: Turn) -> UndrainedAnswer:
-        draining.drain(turn, name, None)
-        return {"undrained": [name]}
-
-    return JSONResponse(await change_once(request, service, idempotency_key, prepare))
+    return await change.done(lambda turn: draining.drain(turn, name, None), {"undrained": [name]}, UNDRAIN)
 
 
 @router.put("/node/{name}", responses=answered(NodeObject))

@@ -25,10 +25,9 @@ from colane.api.records import (
 )
 from colane.api.wire import AdoptBody, ProfileBody
 from colane.model.field_values import EXACT_MAX
-from colane.server.board.turn import Turn
 from colane.server.ground.problems import RefusedError
 from colane.server.http.refusals import REFUSALS, DeclaredRoute, answered, verb_route
-from colane.server.http.requests import IdempotencyKey, IsKnown, TheCaller, TheService, change_once
+from colane.server.http.requests import IsKnown, TheCaller, TheChange, TheService
 from colane.server.http.streams import GRACE_S, PING_S, json_items, json_list, sse_lines
 from colane.server.store.store import MEASUREMENTS, PROFILES, AuditLine
 from colane.server.views import listing as shown
@@ -106,17 +105,9 @@ async def last_job(
 
 
 @verb_route(router, REMOVE_FINISHED, RemovedAnswer)
-async def remove_finished(
-    request: Request, service: TheService, caller: TheCaller, idempotency_key: IdempotencyKey = None
-) -> JSONResponse:
+async def remove_finished(change: TheChange) -> JSONResponse:
     """Forget all finished jobs."""
-    caller.demand_operator(REMOVE_FINISHED.operators)
-
-    def prepare(turn: Turn) -> RemovedAnswer:
-        changes.remove_finished(turn)
-        return {"removed": True}
-
-    return JSONResponse(await change_once(request, service, idempotency_key, prepare))
+    return await change.done(changes.remove_finished, {"removed": True}, REMOVE_FINISHED)
 
 
 @router.get("/profiles", responses=answered(list[ProfileObject]))
@@ -128,35 +119,20 @@ async def profiles(service: TheService, caller: TheCaller) -> StreamingResponse:
 
 
 @verb_route(router, DECLARE_PROFILE, DeclaredAnswer)
-async def declare_profile(
-    request: Request, service: TheService, caller: TheCaller, body: ProfileBody, idempotency_key: IdempotencyKey = None
-) -> JSONResponse:
+async def declare_profile(change: TheChange, body: ProfileBody) -> JSONResponse:
     """Take in a declared profile."""
-    caller.demand_operator(DECLARE_PROFILE.operators)
-
-    def prepare(turn: Turn) -> DeclaredAnswer:
-        changes.declare(turn, body)
-        return {"declared": True}
-
-    return JSONResponse(await change_once(request, service, idempotency_key, prepare))
+    return await change.done(lambda turn: changes.declare(turn, body), {"declared": True}, DECLARE_PROFILE)
 
 
 @verb_route(router, FORGET_PROFILES, ForgottenAnswer)
 async def forget_profiles(
-    request: Request,
-    service: TheService,
-    caller: TheCaller,
+    change: TheChange,
     family: Annotated[
         str, Query(min_length=1, max_length=200, description="All of whose profiles and sets are removed")
     ],
-    idempotency_key: IdempotencyKey = None,
 ) -> JSONResponse:
     """Forget what is known of a family."""
-
-    def prepare(turn: Turn) -> ForgottenAnswer:
-        return {"forgotten": changes.forget_family(turn, family, caller)}
-
-    return JSONResponse(await change_once(request, service, idempotency_key, prepare))
+    return await change.done(lambda turn: {"forgotten": changes.forget_family(turn, family, change.caller)})
 
 
 @router.get("/measurements", responses=answered(list[MeasurementObject]))
