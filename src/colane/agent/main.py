@@ -44,8 +44,7 @@ EVERY_ADDRESS = ("", "0.0.0.0", "::")  # noqa: S104 - recognised, not bound to
 def run_agent(config: AgentConfig) -> None:
     """Run an agent until SIGTERM or SIGINT; SIGHUP says that its parent is gone, which ends none of its jobs.
 
-    Raises:
-        AgentError: It cannot go on; the message is one line for the person who started it.
+    Raises AgentError: it cannot go on; the message is one line for the person who started it.
     """
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     asyncio.run(_run_until_signal(config))

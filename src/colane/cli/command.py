@@ -80,8 +80,7 @@ class StrictCommand(TyperCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 - typer's own type
         """Read the words of a command line.
 
-        Raises:
-            MisuseError: One of them would be taken for something else than was meant.
+        Raises MisuseError: one of them would be taken for something else than was meant.
         """
         is_mixed = self.allow_interspersed_args
         options: list[Any] = [param for param in self.params if param.param_type_name == "option"]

@@ -26,8 +26,7 @@ def judged(parse: Callable[[str], object]) -> Callable[[str | None], str | None]
 def limit_s(text: str) -> float:
     """Return a time limit with its unit: a bare number is minutes to users of Slurm, and seconds in our files.
 
-    Raises:
-        ValueError: It is none, or has no unit.
+    Raises ValueError: it is none, or has no unit.
     """
     seconds = parse_duration_s(text)
     bare = text.strip()

@@ -264,8 +264,7 @@ class JobExecutor(concurrent.futures.Executor):
     def command(self, *words: str) -> JobFuture[int]:
         """Submit a command; its result is its exit code, also where that is not 0.
 
-        Raises:
-            SchedulerError: The scheduler refuses, or does not answer.
+        Raises SchedulerError: the scheduler refuses, or does not answer.
         """
         job: JobFuture[int] = JobFuture(self._watch, _exit_code)
         self._watch.submit({**self._shell(), "command": list(words), **self._fields}, [job])

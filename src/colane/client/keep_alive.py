@@ -31,8 +31,7 @@ Origin = tuple[str, str, int]  # scheme, host and port
 def origin_of(url: httpx.URL) -> Origin:
     """Return the server requests to an address are sent to.
 
-    Raises:
-        httpx.UnsupportedProtocol: It names no host, or none of HTTP.
+    Raises httpx.UnsupportedProtocol: it names no host, or none of HTTP.
     """
     if url.scheme not in {"http", "https"} or not url.host:
         raise httpx.UnsupportedProtocol(f"{url} is no address of http:// or https://")

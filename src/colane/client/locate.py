@@ -45,8 +45,7 @@ def default_state_dir(environment: Mapping[str, str] = os.environ) -> Path:
 def surroundings(environment: Mapping[str, str] = os.environ) -> Mapping[str, str]:
     """Return the variables that tell of the scheduler, with what `[client]` of `colane.toml` says where none is set.
 
-    Raises:
-        BadUrl: A file of settings cannot be.
+    Raises BadUrl: a file of settings cannot be.
     """
     files = client_files(environment)
     if not files:
@@ -68,8 +67,7 @@ def surroundings(environment: Mapping[str, str] = os.environ) -> Mapping[str, st
 def find_url(state_dir: Path | None = None, environment: Mapping[str, str] | None = None) -> str:
     """Return the scheduler's URL; `unix:///PATH` is the socket of one on this machine.
 
-    Raises:
-        BadUrl: What is said of it cannot be.
+    Raises BadUrl: what is said of it cannot be.
     """
     environment = surroundings() if environment is None else environment
     named = environment.get(URL_VARIABLE)
@@ -86,8 +84,7 @@ def find_url(state_dir: Path | None = None, environment: Mapping[str, str] | Non
 def web_url(url: str) -> str:
     """Return the URL that a browser takes for a scheduler's: of a socket, what its scheduler wrote beside it.
 
-    Raises:
-        BadUrl: Nothing is written there.
+    Raises BadUrl: nothing is written there.
     """
     if not url.startswith(UNIX):
         return url
@@ -100,8 +97,7 @@ def web_url(url: str) -> str:
 def judged(named: str) -> str:
     """Return URLs, one or several with commas between, without slashes at their ends.
 
-    Raises:
-        BadUrl: No scheduler can be there.
+    Raises BadUrl: no scheduler can be there.
     """
     return ",".join([_judged(url.strip()) for url in named.split(",")])
 

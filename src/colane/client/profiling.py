@@ -275,8 +275,7 @@ def missing(subjects: Iterable[Subject], profiles: Mapping[ProfileKey, Profile])
 def gpu_type_of(nodes: Iterable[NodeObject], wanted: str | None, pool: str = "default") -> str:
     """Return the GPU type to profile on: the one wanted, else the only one there is.
 
-    Raises:
-        ProfileError: There is no node, or there are several types and none is wanted.
+    Raises ProfileError: there is no node, or there are several types and none is wanted.
     """
     if wanted is not None:
         return wanted

@@ -41,8 +41,7 @@ class TlsFiles(NamedTuple):
 def tls_files(cert: Path | None, key: Path | None) -> TlsFiles | None:
     """Return the files of a listener, None where it is to be plain.
 
-    Raises:
-        ValueError: One is given without the other.
+    Raises ValueError: one is given without the other.
     """
     if cert is None and key is None:
         return None
@@ -54,8 +53,7 @@ def tls_files(cert: Path | None, key: Path | None) -> TlsFiles | None:
 def trusted(environment: Mapping[str, str] | None = None) -> ssl.SSLContext:
     """Return what callers trust: the system's certificates and those that `COLANE_CA_FILE` or `ca_file` names.
 
-    Raises:
-        BadUrl: They cannot be read.
+    Raises BadUrl: they cannot be read.
     """
     environment = surroundings() if environment is None else environment
     return _trusted(environment.get(CA_VARIABLE, ""))

@@ -49,8 +49,7 @@ def program(denied: Iterable[DeviceNumber]) -> bytes:
 def reject(cgroup: Path, denied: Iterable[DeviceNumber]) -> None:
     """Keep the processes of a cgroup, now and later, from opening these devices.
 
-    Raises:
-        OSError: The kernel does not permit it.
+    Raises OSError: the kernel does not permit it.
     """
     code = ctypes.create_string_buffer(program(denied))
     license_name = ctypes.create_string_buffer(b"Apache-2.0")

@@ -222,8 +222,7 @@ class _OthersOnGpu:
     def look(self, pids: frozenset[int]) -> None:
         """Take the samples since the last look, which is some time ago; a driver without them says nothing.
 
-        Raises:
-            GpuLostError: The GPU does not answer any more.
+        Raises GpuLostError: the GPU does not answer any more.
         """
         window_s = time.monotonic() - self._at_s
         if window_s < WINDOW_MIN_S:
@@ -243,8 +242,7 @@ class _OthersOnGpu:
 def _read_use(nvml: Nvml, device: _Device) -> DeviceUsage:
     """Read how a GPU is used; of a MIG instance the driver tells its memory, and the chip's clocks and temperature.
 
-    Raises:
-        GpuLostError: The GPU does not answer any more.
+    Raises GpuLostError: the GPU does not answer any more.
     """
     is_whole = device.handle is device.parent
     rates = nvml.call("nvmlDeviceGetUtilizationRates", device.handle) if is_whole else None

@@ -29,8 +29,7 @@ def read(root: Path) -> tuple[Gpu, ...]:
 def write(root: Path, gpus: Sequence[Gpu]) -> None:
     """Keep them; not those without a UUID of their own, by which they would be known again.
 
-    Raises:
-        OSError: It cannot be written.
+    Raises OSError: it cannot be written.
     """
     if not gpus or any(gpu.is_cpu_device or gpu.uuid == str(gpu.index) for gpu in gpus):
         return

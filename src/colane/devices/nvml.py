@@ -83,8 +83,7 @@ class Nvml:
     def call(self, name: str, *arguments: Any) -> Any:  # noqa: ANN401 - as NVML answers
         """Call NVML's function `name`; None when it does not exist or fails.
 
-        Raises:
-            GpuLostError: The GPU asked does not answer any more.
+        Raises GpuLostError: the GPU asked does not answer any more.
         """
         function = getattr(self._module, name, None)
         if any(argument is LOST for argument in arguments):
@@ -101,8 +100,7 @@ class Nvml:
     def call_surely(self, name: str, *arguments: Any) -> Any:  # noqa: ANN401 - as NVML answers
         """Call for what is asked once for all: a driver that is busy may fail to answer, and answer right after.
 
-        Raises:
-            GpuLostError: The GPU asked does not answer any more.
+        Raises GpuLostError: the GPU asked does not answer any more.
         """
         for _ in range(TRIES):
             answer = self.call(name, *arguments)
@@ -127,8 +125,7 @@ class Nvml:
     def processes(self, handle: Handle, kind: str) -> Sequence[Any]:
         """Give the processes of a kind (`Compute`, `Graphics`, `MPSCompute`) on a device, by the records it fills.
 
-        Raises:
-            GpuLostError: The GPU asked does not answer any more.
+        Raises GpuLostError: the GPU asked does not answer any more.
         """
         if self._record is None:
             version = _version(self.call("nvmlSystemGetDriverVersion"))

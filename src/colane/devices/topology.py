@@ -84,10 +84,8 @@ def read_socket(
 ) -> int:
     """Give the NUMA node a GPU hangs on: as NVML says, else the kernel, else as its near cores do, else the first.
 
-    `nvmlDeviceGetNumaNodeId` is another thing: the node that the GPU's own memory is, where it is one.
-
-    Raises:
-        GpuLostError: The GPU does not answer any more.
+    `nvmlDeviceGetNumaNodeId` is another thing: the node that the GPU's own memory is, where it is one. Raises
+    GpuLostError: the GPU does not answer any more.
     """
     words = max(host.sockets.values(), default=0) // NUMA_NODES_PER_WORD + 1
     told = nvml.call("nvmlDeviceGetMemoryAffinity", handle, words, pynvml.NVML_AFFINITY_SCOPE_NODE) or ()

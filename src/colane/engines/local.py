@@ -63,8 +63,7 @@ class LocalConfig:
     def of(cls, state_dir: Path, node: str, *, env: Mapping[str, str] | None = None, **given: object) -> Self:
         """Return one with these settings, by their names in `colane.toml`, at a free port.
 
-        Raises:
-            SettingError: There is no such setting, or a value cannot be.
+        Raises SettingError: there is no such setting, or a value cannot be.
         """
         parts: dict[Section, dict[str, object]] = {SERVER: {"port": 0}, AGENT: {}}
         for name, value in given.items():
@@ -114,8 +113,7 @@ class LocalEngine:
     def start(self) -> None:
         """Start both, and return once the node has registered; what has started is stopped where one cannot start.
 
-        Raises:
-            EngineError: One of the two cannot start; it has said why on standard error.
+        Raises EngineError: one of the two cannot start; it has said why on standard error.
         """
         try:
             self._start_server()
@@ -144,8 +142,7 @@ class LocalEngine:
     def watch(self, max_s: float | None = None) -> None:
         """Wait, for ever or for a while, and start anew what dies meanwhile.
 
-        Raises:
-            EngineError: It dies again and again.
+        Raises EngineError: it dies again and again.
         """
         deadline_s = None if max_s is None else time.monotonic() + max_s
         while deadline_s is None or time.monotonic() < deadline_s:

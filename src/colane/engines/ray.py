@@ -84,8 +84,7 @@ class RayEngine:
     def start(self) -> None:
         """Start an agent on each node, and return once the scheduler has heard of them, or after a minute.
 
-        Raises:
-            EngineError: Ray does not answer, is of another version, or has the agents of another scheduler.
+        Raises EngineError: Ray does not answer, is of another version, or has the agents of another scheduler.
         """
         self._begin()
         deadline_s = time.monotonic() + START_MAX_S

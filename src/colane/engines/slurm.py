@@ -116,8 +116,7 @@ class SlurmEngine:
     def start(self) -> None:
         """Ask Slurm for the pilots that are missing; it gives them when it has room.
 
-        Raises:
-            EngineError: Slurm does not answer, or refuses them.
+        Raises EngineError: Slurm does not answer, or refuses them.
         """
         self.config.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if is_loopback(urlsplit(self.config.url).hostname or ""):

@@ -132,8 +132,7 @@ class ToAdd(NamedTuple):
 def add(scheduler: Client, places: SshNodes, asked: ToAdd, wheel: Wheel, tell: Tell) -> NodeObject:
     """Put an agent on a host, and return its node; nothing is left there, nor here, where that cannot be.
 
-    Raises:
-        EngineError: It cannot; one line.
+    Raises EngineError: it cannot; one line.
     """
     found = asked.place.do("probe", asked.url, asked.python)
     place = replace(asked.place, name=found["name"], folder=found["dir"])
@@ -199,8 +198,7 @@ def upgrade(scheduler: Client, place: SshNode, wheel: Wheel, tell: Tell) -> Node
 def remove(scheduler: Client, places: SshNodes, place: SshNode, tell: Tell, *, deadline_s: float | None) -> None:
     """Drain a node, wait until its jobs are gone, and leave nothing of it on its host and at the scheduler.
 
-    Raises:
-        EngineError: The host is not reached, or it went wrong there; the node stays drained.
+    Raises EngineError: the host is not reached, or it went wrong there; the node stays drained.
     """
     if scheduler.node_if_known(place.name) is not None:
         scheduler.drain(place.name, deadline_s=deadline_s, reason=REMOVED)
@@ -223,8 +221,7 @@ def remove(scheduler: Client, places: SshNodes, place: SshNode, tell: Tell, *, d
 def forget(scheduler: Client, places: SshNodes, name: str) -> None:
     """Forget a node whose agent is stopped, or never comes back: its record, its tokens, and where it was.
 
-    Raises:
-        SchedulerError: It has jobs, and its agent reports.
+    Raises SchedulerError: it has jobs, and its agent reports.
     """
     revoke_tokens(scheduler, name)
     if scheduler.node_if_known(name) is not None:

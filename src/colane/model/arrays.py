@@ -212,8 +212,7 @@ def element_id(array: int, ordinal: int) -> JobId:
 def parse_name(text: str) -> tuple[int, Indexes | None]:
     """Return the job, and the elements of it, that people name: `12`, `12[3]`, `12[3,7-9]`, or as in Slurm `12_3`.
 
-    Raises:
-        ValueError: It is no such name.
+    Raises ValueError: it is no such name.
     """
     match = _NAME.fullmatch(text.strip())
     if match is None or len(match["job"]) > JOB_DIGITS_MAX or not int(match["job"]):

@@ -43,8 +43,7 @@ SLURM: Final = "slurm:"  # before what `sbatch --signal` says: `slurm:USR1`, `sl
 def parse_contract(text: str, lead_s: float | None = None) -> CheckpointContract:
     """A contract from the name of a preset or of a signal, with another lead time where one is given.
 
-    Raises:
-        ValueError: There is no such preset or signal, or the time is not one.
+    Raises ValueError: there is no such preset or signal, or the time is not one.
     """
     named = text.strip()
     if named.lower().startswith(SLURM):

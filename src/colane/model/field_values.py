@@ -19,8 +19,7 @@ _FORMS: Final = f"a number of GPUs from 0 to {GPUS_MAX}, a range as 1..4, or siz
 def parse_sizes(text: str) -> tuple[int, ...]:
     """Numbers of GPUs from text, ascending, each once; one number for a job of one size.
 
-    Raises:
-        ValueError: It is not of that form, a range runs backwards, or 0 stands among others.
+    Raises ValueError: it is not of that form, a range runs backwards, or 0 stands among others.
     """
     first, dots, last = text.partition("..")
     counts = [_count(part) for part in ([first, last] if dots else text.split(","))]
@@ -35,8 +34,7 @@ def parse_sizes(text: str) -> tuple[int, ...]:
 def check_sizes(sizes: Sequence[int]) -> tuple[int, ...]:
     """The same sizes ascending, each once.
 
-    Raises:
-        ValueError: There is none, one is out of bounds, or 0 stands among others.
+    Raises ValueError: there is none, one is out of bounds, or 0 stands among others.
     """
     found = tuple(sorted(set(sizes)))
     if not found or found[0] < 0 or found[-1] > GPUS_MAX:

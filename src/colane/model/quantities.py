@@ -34,10 +34,8 @@ _SHOWN_MAX: Final = 40
 def parse_duration_s(value: object) -> float:
     """Return seconds of `90`, `250ms`, `1h30m` (parts add up), or Slurm's `MM:SS`, `HH:MM:SS`, `D-HH[:MM[:SS]]`.
 
-    A bare number counts seconds (Slurm's counts minutes).
-
-    Raises:
-        ValueError: Not a duration; the message names the forms.
+    A bare number counts seconds (Slurm's counts minutes). Raises ValueError: not a duration; the message names the
+    forms.
     """
     if _is_number(value):
         return float(value)
@@ -71,8 +69,7 @@ def _clock_s(text: str) -> float | None:
 def parse_size_bytes(value: object) -> int:
     """Return bytes of `2GB`, `512MiB`, `4G` (decimal) or a number of bytes.
 
-    Raises:
-        ValueError: Not a size; the message names the units.
+    Raises ValueError: not a size; the message names the units.
     """
     found = _size_bytes(value)
     if found is None:
@@ -93,8 +90,7 @@ def _size_bytes(value: object) -> int | None:
 def parse_bandwidth_bytes_per_s(value: object) -> float:
     """Return bytes per second of `20GB/s`, `20GB`, `10Gb/s` or `10Gbit/s` (bits: a small b, or the word).
 
-    Raises:
-        ValueError: Not a bandwidth; the message names the units.
+    Raises ValueError: not a bandwidth; the message names the units.
     """
     if _is_number(value):
         return float(value)

@@ -88,9 +88,8 @@ class _Row:
 def parse_matrix(text: str) -> ReadTopology:
     """Read the whole output, or its matrix alone.
 
-    Raises:
-        TopologyTextError: There is no matrix, it is cut off, a link word is unknown, a pair is said to be connected
-            in two ways, or a GPU has no socket.
+    Raises TopologyTextError: there is no matrix, it is cut off, a link word is unknown, a pair is said to be connected
+    in two ways, or a GPU has no socket.
     """
     lines = _COLOUR.sub("", text).splitlines()
     header = _read_header(lines)
@@ -315,8 +314,7 @@ def _completed(
 ) -> ReadTopology:
     """Fill in rows that were cut off, where a switch connects all GPUs in the same way.
 
-    Raises:
-        TopologyTextError: Their links cannot be known.
+    Raises TopologyTextError: their links cannot be known.
     """
     known = {row.cells[name][0] for row in rows.values() for name in header.gpus if name != row.name}
     link = known.pop()

@@ -114,8 +114,7 @@ NAMES = frozenset({*PRESETS, PCIE})
 def make(name: str, gpus: int, sockets: int) -> Topology:
     """A preset for nodes of so many GPUs.
 
-    Raises:
-        UnknownTopologyError: There is none of that name, or it is a machine of another number of GPUs.
+    Raises UnknownTopologyError: there is none of that name, or it is a machine of another number of GPUs.
     """
     if name == PCIE:
         return pcie(gpus, sockets)

@@ -83,8 +83,7 @@ class ServerConfig(ServiceConfig):
     def of(cls, values: Values, state_dir: Path, token: str | None, agents: Values | None = None) -> Self:
         """Return the settings of a scheduler, and of all agents as far as it tells those.
 
-        Raises:
-            SettingError: They do not go together, or a file that they name says what cannot be.
+        Raises SettingError: they do not go together, or a file that they name says what cannot be.
         """
         if agents is not None:
             judge_heartbeat(agents, values[table.LEASE])
@@ -159,8 +158,7 @@ def _tls(values: Values) -> TlsFiles | None:
 def quotas(values: Values) -> Quotas:
     """Return the limits that the file of limits says; where there is no file, the default on jobs that wait.
 
-    Raises:
-        SettingError: It cannot be read, or says what cannot be.
+    Raises SettingError: it cannot be read, or says what cannot be.
     """
     file = values[table.LIMITS]
     try:

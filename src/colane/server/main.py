@@ -216,8 +216,7 @@ def _unwritable(state_dir: Path, error: OSError) -> ServerError:
 def _hold_name(state_dir: Path) -> socket.socket:
     """Hold a name made of the directory's path: unlike the lock file, it cannot be deleted while we live.
 
-    Raises:
-        ServerError: A scheduler of ours or root's holds it.
+    Raises ServerError: a scheduler of ours or root's holds it.
     """
     place = hashlib.sha256(os.fsencode(state_dir.resolve())).hexdigest()
     name = f"\0colane-scheduler-{place}"
@@ -283,8 +282,7 @@ JOB_KEY_FILE: Final = "job_key"  # by which tokens of jobs are made: it goes int
 def own_secret(state_dir: Path, name: str) -> str:
     """Return a secret that lies in the state directory, for its owner only; made at the first start.
 
-    Raises:
-        ServerError: It cannot be written.
+    Raises ServerError: it cannot be written.
     """
     path = state_dir / name
     known = read_token(path)

@@ -47,8 +47,7 @@ def _remade(path: str, message: str, line: int | None, column: str | None) -> In
 def read_text(path: Path) -> str:
     """Return the text of a file, unpacked when its name ends in `.gz`.
 
-    Raises:
-        InputFileError: It cannot be read, is too large, no whole gzip file, no UTF-8, or holds a NUL byte.
+    Raises InputFileError: it cannot be read, is too large, no whole gzip file, no UTF-8, or holds a NUL byte.
     """
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:

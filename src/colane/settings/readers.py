@@ -37,8 +37,7 @@ class Retention:
 def parse_retention(raw: Raw) -> Retention:
     """Return what `all`, a duration such as `30d`, or a number of jobs means.
 
-    Raises:
-        ValueError: It is none of these.
+    Raises ValueError: it is none of these.
     """
     text = str(raw)
     wanted = text.strip().lower()
@@ -64,8 +63,7 @@ def address(raw: Raw) -> str:
 def guard_ratio(raw: Raw) -> float | None:
     """Return how much slower than predicted is too slow: 0.3 of `30%` or `30`; None of `off`.
 
-    Raises:
-        ValueError: It is neither.
+    Raises ValueError: it is neither.
     """
     text = str(raw)
     if text.strip().lower() == "off":
@@ -110,8 +108,7 @@ def duration_s(raw: Raw) -> float:
 def leader_lease_s(raw: Raw) -> float:
     """Return how long a scheduler leads without having written; 0 of `off`: for ever, as no other may take over.
 
-    Raises:
-        ValueError: It is no duration, or none that a lease may last.
+    Raises ValueError: it is no duration, or none that a lease may last.
     """
     if str(raw).strip().lower() == "off":
         return 0.0
@@ -139,8 +136,7 @@ def own_url(raw: Raw) -> str:
 def lease_s(raw: Raw) -> float:
     """Return how long jobs may go on without word from the scheduler.
 
-    Raises:
-        ValueError: It is no duration, or none that a lease may last.
+    Raises ValueError: it is no duration, or none that a lease may last.
     """
     found_s = duration_s(raw)
     if not LEASE_MIN_S <= found_s <= LEASE_MAX_S:

@@ -32,8 +32,7 @@ class SettingsFile:
 def find_file(named: Path | None, environment: Mapping[str, str] = os.environ) -> SettingsFile:
     """Read the file that is named, by a flag or `COLANE_CONFIG`, else the default one where there is one.
 
-    Raises:
-        SettingError: It cannot be read, or is no TOML.
+    Raises SettingError: it cannot be read, or is no TOML.
     """
     path = named_file(environment) if named is None else named.expanduser().absolute()
     if path is not None:
@@ -45,8 +44,7 @@ def find_file(named: Path | None, environment: Mapping[str, str] = os.environ) -
 def read_file(path: Path, wanted: Sequence[Section] = SECTIONS) -> SettingsFile:
     """Read the tables of a file that are wanted; what others say is not judged.
 
-    Raises:
-        SettingError: It cannot be read, or is no TOML.
+    Raises SettingError: it cannot be read, or is no TOML.
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -127,10 +125,8 @@ def gather(
 ) -> Values:
     """Return what the settings of a section are: of flags, else a parent's document, else variables, else the file.
 
-    Last counts what another service has told.
-
-    Raises:
-        SettingError: A value cannot be, or the file has keys that are none.
+    Last counts what another service has told. Raises SettingError: a value cannot be, or the file has keys that are
+    none.
     """
     if file is not None and file.problems:
         raise SettingError("; ".join(file.problems))

@@ -42,8 +42,7 @@ _KINDS = {kind.value: kind for kind in LinkKind} | {"SOC": LinkKind.SYS}
 def named_topology(source: str) -> ReadTopology:
     """Return the machine of a preset's name, or of a topology file; `-` reads it from a pipe.
 
-    Raises:
-        InputFileError: There is no such file or preset, or the file is not right.
+    Raises InputFileError: there is no such file or preset, or the file is not right.
     """
     if source in PRESETS:
         return ReadTopology(PRESETS[source](), ())
@@ -60,8 +59,7 @@ def named_topology(source: str) -> ReadTopology:
 def read_topology(path: Path) -> ReadTopology:
     """Read a topology file of either form.
 
-    Raises:
-        InputFileError: It cannot be read, or is not right: names line, column and the fix.
+    Raises InputFileError: it cannot be read, or is not right: names line, column and the fix.
     """
     text = read_text(path)
     try:

@@ -277,8 +277,7 @@ class StateDir:
     def leave_identity(self) -> None:
         """Where it was deleted, let the next agent in its place be the same one to the scheduler; a moved one has it.
 
-        Raises:
-            OSError: It cannot be written.
+        Raises OSError: it cannot be written.
         """
         known = self.root / AGENT_ID
         if os.fstat(self._lock).st_nlink == 0 and not known.exists():
@@ -336,8 +335,7 @@ class StateDir:
     def deliver(self, job: JobDir) -> None:
         """Move an attempt whose end the scheduler knows out of the way; secrets do not stay.
 
-        Raises:
-            OSError: It cannot be written down what the scheduler has said, by which an older store is told.
+        Raises OSError: it cannot be written down what the scheduler has said, by which an older store is told.
         """
         self._keep_heard()
         (job.path / shim_files.COMMAND).unlink(missing_ok=True)

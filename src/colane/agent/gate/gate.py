@@ -70,8 +70,7 @@ class LaneGate:
     ) -> None:
         """Begin to listen at `path`; `nudge` is called when a job is held.
 
-        Raises:
-            OSError: No socket can be made there.
+        Raises OSError: no socket can be made there.
         """
         self.path = path
         self.floor = GateState(bounds=bounds or GateTimeouts())

@@ -64,8 +64,7 @@ class ControlPage:
     def __init__(self, path: Path) -> None:
         """Open it.
 
-        Raises:
-            OSError: There is no such file, or it is a link or no file at all: the job could make us write elsewhere.
+        Raises OSError: there is no such file, or it is a link or no file at all: the job could make us write elsewhere.
         """
         self._fd = wire.open_own(path, os.O_RDWR)
         self._written: dict[int, int] = {}

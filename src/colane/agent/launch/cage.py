@@ -172,8 +172,7 @@ def moved_bytes(job: JobDir) -> int:
 def bound_memory(job: JobDir, limit_bytes: int) -> None:
     """Bound the host memory of a job that runs; what is in force is written down, last.
 
-    Raises:
-        OSError: It cannot be bounded.
+    Raises OSError: it cannot be bounded.
     """
     cgroup = job.command().cgroup
     if cgroup:

@@ -269,8 +269,7 @@ class ForkServer:
     def ask(self, directory: Path, ready_end: int, errors_fd: int) -> None:
         """Have a supervisor forked for a directory; see `fork_server`.
 
-        Raises:
-            OSError: It is gone, or has not done what it was asked before.
+        Raises OSError: it is gone, or has not done what it was asked before.
         """
         socket.send_fds(self._socket, [os.fsencode(directory)], [ready_end, errors_fd])
 

@@ -47,8 +47,7 @@ def own_account() -> Account:
 def account_of(name: str) -> Account:
     """Look a user up; one without a name has a number for one.
 
-    Raises:
-        UnknownUserError: This machine knows no such user.
+    Raises UnknownUserError: this machine knows no such user.
     """
     try:
         known = pwd.getpwnam(name)

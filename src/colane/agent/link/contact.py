@@ -119,9 +119,7 @@ class Contact:
 
         A lease that has run out is not renewed while any job of it is here that the scheduler does not know to be, and
         nothing is started: it may run elsewhere by now, and ends where it stands. Jobs that are still ours go on.
-
-        Raises:
-            AgentError: Another live agent has this node's name.
+        Raises AgentError: another live agent has this node's name.
         """
         sent_s = since_boot_s()
         try:
@@ -160,8 +158,7 @@ class Contact:
     async def finished(self, finished: FinishedObject) -> bool:
         """Tell that an attempt has ended; whether the scheduler knows now.
 
-        Raises:
-            AgentError: Another live agent has this node's name.
+        Raises AgentError: another live agent has this node's name.
         """
         try:
             await self._register()
@@ -199,8 +196,7 @@ class Contact:
     async def launch_info(self, key: Key) -> LaunchObject | None:
         """Give what is needed to start an attempt; None when the scheduler does not say, or wants another one.
 
-        Raises:
-            NotLaunchableError: The scheduler does not know any more what it would have been.
+        Raises NotLaunchableError: the scheduler does not know any more what it would have been.
         """
         try:
             launch = await self._scheduler.launch_info(key.job)

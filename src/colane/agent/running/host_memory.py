@@ -289,8 +289,7 @@ class Mover:
     def _find_process(self, job: JobDir) -> tuple[int, int]:
         """Find the one process of a job that uses its GPU, and how much it holds of it.
 
-        Raises:
-            CannotSuspendError: There is not just one, it goes through MPS, or the host has no room.
+        Raises CannotSuspendError: there is not just one, it goes through MPS, or the host has no room.
         """
         facts, claimed_by = job.facts(), job.claimed_by()
         if facts.mps:
@@ -335,10 +334,8 @@ def _check_reports(job: JobDir, pid: int) -> None:
 def _make_room(job: JobDir, pid: int, size_bytes: int) -> None:
     """Let the job hold what is moved beside what it booked, and write down that it may be there.
 
-    The driver's copy is memory of the process itself: the kernel would end the job for it.
-
-    Raises:
-        OSError: It cannot be written.
+    The driver's copy is memory of the process itself: the kernel would end the job for it. Raises OSError: it cannot be
+    written.
     """
     limit_bytes = job.memory_limit_bytes()
     booked = {"limit_bytes": limit_bytes} if limit_bytes else {}

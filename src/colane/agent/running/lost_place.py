@@ -39,8 +39,7 @@ class OwnPlace:
     async def unless_gone(self, round_: Callable[[], Awaitable[None]]) -> None:
         """Do something in it; where it is gone, end what runs.
 
-        Raises:
-            AgentError: It was deleted or moved, or another is in its place.
+        Raises AgentError: it was deleted or moved, or another is in its place.
         """
         try:
             if not self._state.is_gone():

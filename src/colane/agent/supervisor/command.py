@@ -29,8 +29,7 @@ class Command:
     def encode(self) -> bytes:
         """Give it as fields with a NUL after each: the one byte that no argument or variable can hold.
 
-        Raises:
-            ValueError: There is no program, or a NUL or what is no text in a field: no process can be given that.
+        Raises ValueError: there is no program, or a NUL or what is no text in a field: no process can be given that.
         """
         if not self.argv:
             raise ValueError("the command is empty")

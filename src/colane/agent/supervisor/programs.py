@@ -56,8 +56,7 @@ def folder(state_root: Path) -> Path:
 def place(state_root: Path) -> Path:
     """Put the programs of this version below an agent's directory, and return where they are.
 
-    Raises:
-        OSError: They cannot be written.
+    Raises OSError: they cannot be written.
     """
     return put_whole(folder(state_root) / _version(), _compile)
 

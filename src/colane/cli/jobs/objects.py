@@ -65,8 +65,7 @@ def _last_job(back: int) -> int:
 def ids_of(scheduler: Client, names: Iterable[JobName]) -> dict[int, str]:
     """Return the ids of jobs, in order and each once, and how they are named.
 
-    Raises:
-        MisuseError: One is named as an element and is none.
+    Raises MisuseError: one is named as an element and is none.
     """
     return {job: name for each in names for job, name in _ids_of(scheduler, each)}
 
@@ -74,8 +73,7 @@ def ids_of(scheduler: Client, names: Iterable[JobName]) -> dict[int, str]:
 def id_of(scheduler: Client, name: JobName) -> int:
     """Return the id of the one job that is named.
 
-    Raises:
-        MisuseError: Several are, or one that is no element is named as one.
+    Raises MisuseError: several are, or one that is no element is named as one.
     """
     found = list(ids_of(scheduler, [name]))
     if len(found) > 1:

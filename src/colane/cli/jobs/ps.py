@@ -134,8 +134,7 @@ def list_jobs(
 def _limit(text: str) -> int | None:
     """Return how many jobs of each sort are listed, None for all.
 
-    Raises:
-        MisuseError: It is neither a number nor `all`.
+    Raises MisuseError: it is neither a number nor `all`.
     """
     if text == "all":
         return None

@@ -14,8 +14,7 @@ if TYPE_CHECKING:
 def sit(scheduler: Client, job_id: int, name: str, *, ends_job: bool = False) -> int:
     """Be there until the job has ended or is left; return the exit code.
 
-    Raises:
-        Refused: It has no terminal, or is another user's.
+    Raises Refused: it has no terminal, or is another user's.
     """
     from colane.client.terminal import Seat  # noqa: PLC0415 - only where one is
 

@@ -289,8 +289,7 @@ def _forgettable(scheduler: Client, noted: SshNodes, names: Sequence[str]) -> li
 def _for_each(do: Callable[[SshNode], None], places: Sequence[SshNode]) -> None:
     """Do it for all at once; what goes wrong with some is a line each, and the others are done.
 
-    Raises:
-        typer.Exit: It went wrong with some.
+    Raises typer.Exit: it went wrong with some.
     """
 
     def told(place: SshNode) -> bool:

@@ -167,8 +167,7 @@ def state_dir(values: Values) -> Path:
 def store_file(state: Path | None) -> Path:
     """Return the file of the scheduler's store, in the directory of a flag or of what the scheduler here is set to.
 
-    Raises:
-        MisuseError: The file of settings cannot be, or the store is none of our files.
+    Raises MisuseError: the file of settings cannot be, or the store is none of our files.
     """
     from colane.server.store.opening import STORE_FILE  # noqa: PLC0415 - the scheduler's imports take long
 
@@ -187,8 +186,7 @@ def store_file(state: Path | None) -> Path:
 def token_of(start: ServiceStart, values: Values) -> str | None:
     """Return the token of the parent, the environment or a file; None where none is said.
 
-    Raises:
-        SettingError: The file cannot be read, or holds none.
+    Raises SettingError: the file cannot be read, or holds none.
     """
     named = start.token or os.environ.get(TOKEN_VARIABLE)
     file = values[TOKEN_FILE]

@@ -56,8 +56,7 @@ def with_job_options(command: Callable[..., None]) -> Callable[..., None]:
 def asked(given: Mapping[str, Any]) -> JobRequestObject:
     """Return what the options say, as fields of a job request.
 
-    Raises:
-        MisuseError: A text that should be NAME=VALUE is not.
+    Raises MisuseError: a text that should be NAME=VALUE is not.
     """
     return {name: value for field in OPTIONS for name, value in _said(field, given[field.said])}
 

@@ -69,8 +69,7 @@ class JobFile:
 def read_job_file(path: Path) -> JobFile:
     """Read a job file.
 
-    Raises:
-        MisuseError: It cannot be read, or is no such file; the message names file, line and field.
+    Raises MisuseError: it cannot be read, or is no such file; the message names file, line and field.
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -222,8 +221,7 @@ def refuse(file: JobFile, name: str, message: str) -> None:
 def split_command(text: str) -> list[str]:
     """Return the words of a command line, quotes respected. No shell runs it, so what needs one is refused.
 
-    Raises:
-        ValueError: It needs a shell, or a quote is not closed.
+    Raises ValueError: it needs a shell, or a quote is not closed.
     """
     if "\n" in text.strip():
         raise ValueError(f"has several lines; {_WITH_SHELL}")

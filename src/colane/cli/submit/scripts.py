@@ -38,8 +38,7 @@ _GPUS: Final = re.compile(r"(?:gpu:)?(?:[A-Za-z][^:]*:)?(?P<count>[0-9]+)(?:\(.*
 def runnable(words: Sequence[str], workdir: str | None = None) -> list[str]:
     """Return the command that runs these words: a script named as `sbatch` takes it, by its bare name, is run.
 
-    Raises:
-        MisuseError: The first word is a file here that Colane does not know how to run.
+    Raises MisuseError: the first word is a file here that Colane does not know how to run.
     """
     script = Path(workdir or ".").expanduser() / words[0]
     if script.is_dir() and ("/" in words[0] or not shutil.which(words[0])):

@@ -28,8 +28,7 @@ class UnfitNodeError(Exception):
 def judge(root: yaml.Node) -> None:
     """Take dates for the texts they are written as, and refuse what is no JSON.
 
-    Raises:
-        UnfitNodeError: A circle, too many values by way of aliases, too deep, or of a type that JSON has not.
+    Raises UnfitNodeError: a circle, too many values by way of aliases, too deep, or of a type that JSON has not.
     """
     left, seen = [(root, 0)], 0
     while left:

@@ -57,8 +57,7 @@ class ShotTaker:
     def take(self, shown: Iterable[str] | None = None) -> ClusterShot:
         """Ask for all but samples, of which only those of the nodes that are shown, or of all for None.
 
-        Raises:
-            SchedulerError: There is no answer, or it is a refusal.
+        Raises SchedulerError: there is no answer, or it is a refusal.
         """
         now_s = time.monotonic()
         is_large = len(self._nodes) > LARGE

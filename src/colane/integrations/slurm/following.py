@@ -18,8 +18,7 @@ SIGNALLED = 128
 def until_ended(scheduler: Client, job_id: int) -> JobObject:
     """Return a job once it has ended; waits on the scheduler's events.
 
-    Raises:
-        SlurmError: The scheduler has stopped before.
+    Raises SlurmError: the scheduler has stopped before.
     """
     after = int(scheduler.health()["events"])
     job = scheduler.job(job_id)

@@ -35,8 +35,7 @@ INTERPRETER_BYTES_MAX: Final = 120
 def install(directory: Path) -> list[str]:
     """Write the verbs, and return what to tell about others of their names on the path.
 
-    Raises:
-        SlurmError: The directory cannot be written, or has a program of such a name that is not ours.
+    Raises SlurmError: the directory cannot be written, or has a program of such a name that is not ours.
     """
     directory = directory.expanduser().absolute()
     try:

@@ -16,8 +16,7 @@ CONDITIONS: Final = {"afterok": "ok", "afterany": "any", "afternotok": "fail", "
 def seconds(text: str) -> float | None:
     """Return a time limit: `30` is minutes, `MM:SS`, `HH:MM:SS`, `D-HH[:MM[:SS]]`; None for one without end.
 
-    Raises:
-        ValueError: It is none of them.
+    Raises ValueError: it is none of them.
     """
     if text.upper() in {"UNLIMITED", "INFINITE", "-1", "0"}:
         return None
@@ -36,8 +35,7 @@ def seconds(text: str) -> float | None:
 def size_bytes(text: str) -> int:
     """Return a size: a bare number is of MiB, K, M, G and T are each 1024 of the one before.
 
-    Raises:
-        ValueError: It is none.
+    Raises ValueError: it is none.
     """
     match = _SIZE.fullmatch(text)
     if match is None:
@@ -57,8 +55,7 @@ def gpus(text: str) -> tuple[int, str | None]:
 def gres(text: str) -> tuple[int, str | None]:
     """Return how many GPUs, and of what type, `gpu:2`, `gpu:a100:2` or `gpu` names.
 
-    Raises:
-        ValueError: It names other things.
+    Raises ValueError: it names other things.
     """
     if text.lower() in {"none", ""}:
         return 0, None
@@ -71,8 +68,7 @@ def gres(text: str) -> tuple[int, str | None]:
 def after(text: str) -> tuple[str, bool]:
     """Return a dependency as Colane writes it, and whether it is a singleton: `afterok:12:13,singleton`.
 
-    Raises:
-        ValueError: It is none, or one that Colane cannot wait for.
+    Raises ValueError: it is none, or one that Colane cannot wait for.
     """
     if "?" in text:
         raise ValueError("'?' (one of several) is not done here: all conditions must hold, joined by commas")

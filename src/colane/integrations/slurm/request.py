@@ -35,8 +35,7 @@ T = TypeVar("T")
 def read(options: SlurmOptions, name: str, parse: Callable[[str], T]) -> T | None:
     """Return what an option says, None where it was not given.
 
-    Raises:
-        SlurmError: It cannot be read; the option and its place are named.
+    Raises SlurmError: it cannot be read; the option and its place are named.
     """
     value = options.get(name)
     if value is None:

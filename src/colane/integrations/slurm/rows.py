@@ -259,8 +259,7 @@ def _span(indexes: list[int]) -> str:
 def names(words: Iterable[str]) -> list[tuple[int, set[int] | None]]:
     """Return jobs, and which elements of them, that words name: `12`, `12_3`, `12_[3,7-9]`, several with commas.
 
-    Raises:
-        SlurmError: One names none.
+    Raises SlurmError: one names none.
     """
     return [_name(text) for word in words for text in _apart(word) if text]
 

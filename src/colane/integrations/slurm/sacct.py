@@ -104,8 +104,7 @@ REFUSED: Final = {"--json": "see colane ps --all --json", "--yaml": "see colane 
 def run(words: Sequence[str], shims: str) -> int:
     """List jobs, ended ones included; return the exit code.
 
-    Raises:
-        SlurmError: An option, a column or a time is not known.
+    Raises SlurmError: an option, a column or a time is not known.
     """
     del shims
     asked = getopt.read(words, VALUED, FLAGS, refused=REFUSED)

@@ -13,8 +13,7 @@ LISTS: Final = frozenset({"show", "list"})
 def run(words: Sequence[str], shims: str) -> int:
     """List nothing, which programs take for leave to name any account; return the exit code.
 
-    Raises:
-        SlurmError: Something is to be changed.
+    Raises SlurmError: something is to be changed.
     """
     del shims
     verb = next((word for word in words if not word.startswith("-")), "")

@@ -54,8 +54,7 @@ class BatchScript(NamedTuple):
 def read_script(name: str, text: str) -> BatchScript:
     """Return a script with what it says of itself.
 
-    Raises:
-        SlurmError: It is none, or a line of it cannot be; the line is named.
+    Raises SlurmError: it is none, or a line of it cannot be; the line is named.
     """
     if "\0" in text:
         raise SlurmError(f"{name} is a program and no script; run it from one: sbatch --wrap {shlex.quote(name)}")
@@ -166,8 +165,7 @@ VARIABLES: Final = {
 def run(words: Sequence[str], shims: str) -> int:
     """Submit a script, from a file, from standard input, or with `--wrap`; return the exit code.
 
-    Raises:
-        SlurmError: Something in it cannot be.
+    Raises SlurmError: something in it cannot be.
     """
     given = parse("sbatch", words)
     script, source = _script(given)
@@ -223,10 +221,7 @@ def _taken(
     """Have a request taken.
 
     One without a GPU that asks for cores where no machine has any to book shares all cores: scripts ask for cores as a
-    matter of course.
-
-    Raises:
-        SlurmError: The scheduler refuses.
+    matter of course. Raises SlurmError: the scheduler refuses.
     """
     try:
         return take(request)
@@ -261,8 +256,7 @@ def check_partition(scheduler: Client, options: SlurmOptions) -> None:
 def check_exclusive(scheduler: Client, options: SlurmOptions, request: Mapping[str, Any]) -> None:
     """Refuse `--exclusive` but of a job that takes all GPUs of whatever machine it may get.
 
-    Raises:
-        SlurmError: It takes fewer, or none.
+    Raises SlurmError: it takes fewer, or none.
     """
     if options.get("exclusive") is None:
         return
@@ -278,8 +272,7 @@ def check_exclusive(scheduler: Client, options: SlurmOptions, request: Mapping[s
 def open_mode(options: SlurmOptions) -> str:
     """Return whether files that are there are added to or begun anew.
 
-    Raises:
-        SlurmError: `--open-mode` is neither of its two words.
+    Raises SlurmError: `--open-mode` is neither of its two words.
     """
     mode = options.get("open-mode") or "truncate"
     if mode not in {"append", "truncate"}:

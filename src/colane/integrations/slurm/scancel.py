@@ -27,8 +27,7 @@ if TYPE_CHECKING:
 def signal_named(text: str | None) -> int | None:
     """Return a signal's number: `USR2`, `SIGUSR2` or `12`; None where none is named.
 
-    Raises:
-        SlurmError: There is no such signal.
+    Raises SlurmError: there is no such signal.
     """
     if text is None:
         return None
@@ -108,8 +107,7 @@ KILL: Final = 9
 def run(words: Sequence[str], shims: str) -> int:
     """Cancel jobs, or signal those that run; return the exit code.
 
-    Raises:
-        SlurmError: Nothing is named, or something that is not there.
+    Raises SlurmError: nothing is named, or something that is not there.
     """
     del shims
     asked = getopt.read(words, VALUED, FLAGS, refused=REFUSED)

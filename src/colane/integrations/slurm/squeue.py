@@ -187,8 +187,7 @@ def _expect(scheduler: Client, rows: Sequence[SlurmRow]) -> None:
 def wanted_states(said: Sequence[str]) -> set[str]:
     """Return Slurm's words of states; by default of those that have not ended.
 
-    Raises:
-        SlurmError: A state is not known.
+    Raises SlurmError: a state is not known.
     """
     by_letters = {letters: word for word, letters in STATES.values()}
     every = {word for word, _ in STATES.values()}

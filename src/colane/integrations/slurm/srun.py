@@ -40,8 +40,7 @@ SIGNALLED: Final = 128
 def run(words: Sequence[str], shims: str) -> int:
     """Run a command; return its exit code, the greatest of several tasks.
 
-    Raises:
-        SlurmError: Something of it cannot be.
+    Raises SlurmError: something of it cannot be.
     """
     if list(words[:1]) == ["--lead"]:
         return steps.StepLeader().run(words[1:])
@@ -102,9 +101,7 @@ def at_terminal(verb: str, options: SlurmOptions, shims: str) -> int:
     """Run a command at the terminal of a job of its own, which ends with this program; return its exit code.
 
     The command is the job's first process, with no `srun` above it that would pass the keyboard's signals on once more.
-
-    Raises:
-        SlurmError: Something of it cannot be.
+    Raises SlurmError: something of it cannot be.
     """
     request = {**_request(options, options.rest, shims), "pty": True}
     from colane.client.terminal import Seat  # noqa: PLC0415 - of this way alone
@@ -166,8 +163,7 @@ def _whole_share(options: SlurmOptions) -> steps.TaskShare:
 def _demand_room(options: SlurmOptions, tasks: int, own: int, gpus: int) -> None:
     """Refuse a step of more tasks than its job has, unless that has a core or a GPU for each.
 
-    Raises:
-        SlurmError: It has not.
+    Raises SlurmError: it has not.
     """
     each, cores = count_of(options, "cpus-per-task") or 1, own * (_said_number("SLURM_CPUS_PER_TASK") or 1)
     if tasks > own and tasks * each > max(cores, gpus) and options.get("overcommit") is None:
@@ -178,10 +174,8 @@ def _demand_room(options: SlurmOptions, tasks: int, own: int, gpus: int) -> None
 def _devices(options: SlurmOptions, share: steps.TaskShare, slots: StepSlots) -> Sequence[Mapping[str, str]]:
     """Take what the step has of the job to itself, and return what shows each task its GPUs.
 
-    A step that says nothing of GPUs, or overlaps with others, takes none: its tasks see all that the job has.
-
-    Raises:
-        SlurmError: It asks for more GPUs than the job has on this machine.
+    A step that says nothing of GPUs, or overlaps with others, takes none: its tasks see all that the job has. Raises
+    SlurmError: it asks for more GPUs than the job has on this machine.
     """
     here, is_alone = len(share.ranks), len(share.nodes) == 1
     names = [name for name in os.environ.get("SLURM_JOB_GPUS", "").split(",") if name]

@@ -125,8 +125,7 @@ def _ports() -> list[int]:
 def _reach(host: str, ports: Sequence[int], *, waits: bool) -> Peer:
     """Connect to the leader, who may not have begun to listen.
 
-    Raises:
-        SlurmError: It is not there, and is not to be waited for.
+    Raises SlurmError: it is not there, and is not to be waited for.
     """
     key = os.environ[KEY].encode()
     while True:

@@ -64,8 +64,7 @@ def launched_element(job: Job, read_model: ReadModel) -> LaunchArrayObject:
 def element_ordinals(read_model: ReadModel, job_id: JobId, text: str | None) -> tuple[Ordinals, ...]:
     """Return the elements of a live array that a text names, as `3,7-9`; none, which stands for all, without a text.
 
-    Raises:
-        RefusedError: 422, the job is no array, or has no such element.
+    Raises RefusedError: 422, the job is no array, or has no such element.
     """
     if text is None:
         return ()
@@ -116,10 +115,8 @@ def unmade(owner: Job, job_id: JobId) -> Job | None:
 def ended_array_with(store: Readable, job_id: JobId) -> Job | None:
     """Return the array that has ended and one of whose elements has an id; None where none is known.
 
-    The records of an array's elements stand behind its own, and nothing stands between them.
-
-    Raises:
-        StoreError: The store cannot be read.
+    The records of an array's elements stand behind its own, and nothing stands between them. Raises StoreError: the
+    store cannot be read.
     """
     for _, document in store.page_back(FINISHED_JOBS, job_key(job_id + 1), 1):
         try:

@@ -146,8 +146,7 @@ def _with(job: Admitted, after: str, holds: Any, elements: Any, promised: Any) -
 def read_slices(store: Store) -> dict[JobId, BatchSlice]:
     """Return the slices that have not entered yet, by the id of their first job, in order of id.
 
-    Raises:
-        StoreError: The store cannot be read.
+    Raises StoreError: the store cannot be read.
     """
     rows = [(key, body) for key, body in store.read_all(META) if key.startswith(KEY)]
     return {part.first: part for _, part in keyed(store, META, rows, read_slice)}
@@ -156,8 +155,7 @@ def read_slices(store: Store) -> dict[JobId, BatchSlice]:
 def read_slice(body: Mapping[str, Any]) -> BatchSlice:
     """Return the slice of a document, also of an older Colane, which wrote its jobs as they are.
 
-    Raises:
-        ValueError: It is none.
+    Raises ValueError: it is none.
     """
     written = body["jobs"]
     try:

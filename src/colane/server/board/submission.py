@@ -106,8 +106,7 @@ def view(kept: Mapping[str, Any] | None) -> tuple[list[str] | None, str | None, 
 def to_submit_again(kept: Mapping[str, Any] | None) -> JobRequestObject:
     """Return the request by which a job like this one is submitted, without an environment.
 
-    Raises:
-        RefusedError: 409, of what is needed not all was kept.
+    Raises RefusedError: 409, of what is needed not all was kept.
     """
     said = None if kept is None else kept.get(ASKED)
     if kept is None or said is None:

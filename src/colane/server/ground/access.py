@@ -79,8 +79,7 @@ class Caller:
     def submits_as(self, asked: str) -> str:
         """Return the owner of a job that the caller submits for a user, "" for none in particular.
 
-        Raises:
-            RefusedError: 403.
+        Raises RefusedError: 403.
         """
         if self.role is Role.AGENT:
             raise RefusedError.because(FORBIDDEN, f"{self} may not submit jobs: use a user's token")

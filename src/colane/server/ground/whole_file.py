@@ -9,8 +9,7 @@ from pathlib import Path
 def write_whole(path: Path, text: str) -> None:
     """Write a file that none but its owner reads; what is in it is whole at any time.
 
-    Raises:
-        OSError: It cannot be written.
+    Raises OSError: it cannot be written.
     """
     new = path.with_suffix(".new")
     number = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)

@@ -32,8 +32,7 @@ class Attempts:
     async def locate_log(self, job_id: JobId, caller: Caller, number: int | None = None) -> LogPlace:
         """Return where the log of an attempt of a job lies: of its latest for None, of the first known of for 0.
 
-        Raises:
-            RefusedError: 403, another user's; 404.
+        Raises RefusedError: 403, another user's; 404.
         """
         is_live = job_id in self.parts.read_model.jobs
         job, known = await self.finder.with_attempts(job_id)
@@ -61,8 +60,7 @@ class Attempts:
     async def locate_terminal(self, job_id: JobId, caller: Caller, number: int | None) -> LogPlace:
         """Return where the terminal of an attempt of a job is: of its latest for None.
 
-        Raises:
-            RefusedError: 403, another user's, also for operators: what is typed is done as that user; 404.
+        Raises RefusedError: 403, another user's, also for operators: what is typed is done as that user; 404.
         """
         job = await self.finder.any(job_id)
         self.parts.sight(caller).demand_sight(job_id, job.spec.user)
@@ -72,8 +70,7 @@ class Attempts:
     async def locate_processes(self, job_id: JobId, caller: Caller) -> tuple[int, list[NodeOfJob]]:
         """Return the attempt of a job that runs, and the nodes on which it has processes.
 
-        Raises:
-            RefusedError: 403, another user's; 404; 409, it does not run.
+        Raises RefusedError: 403, another user's; 404; 409, it does not run.
         """
         job = await self.finder.any(job_id)
         self.parts.sight(caller).demand_sight(job_id, job.spec.user)
@@ -93,8 +90,7 @@ class Attempts:
     async def efficiency(self, job_id: JobId, caller: Caller) -> EfficiencyAnswer:
         """Return how much of what it asked for a job has used: to those who are told of the job.
 
-        Raises:
-            RefusedError: 404; 503 while the store cannot be read.
+        Raises RefusedError: 404; 503 while the store cannot be read.
         """
         live = self.parts.read_model.jobs.get(job_id)
         if live is None:
@@ -111,8 +107,7 @@ class Attempts:
     async def co_runners(self, job_id: JobId, caller: Caller, limit: int) -> CoRunnersAnswer:
         """Return which jobs shared a job's devices, and when: to those who are told of the job.
 
-        Raises:
-            RefusedError: 404; 503 while the store cannot be read.
+        Raises RefusedError: 404; 503 while the store cannot be read.
         """
         job, attempts = await self.finder.with_attempts(job_id)
         sight, now_s = self.parts.sight(caller), self.parts.driver.now()

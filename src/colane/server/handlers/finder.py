@@ -48,8 +48,7 @@ class JobFinder:
     async def with_attempts(self, job_id: JobId) -> tuple[Job, tuple[AttemptRecord, ...]]:
         """Return the same, and what is known of its attempts.
 
-        Raises:
-            RefusedError: 404; 500, its record cannot be read.
+        Raises RefusedError: 404; 500, its record cannot be read.
         """
         known = self.parts.read_model.attempts.get(job_id, ())
         job = self.parts.read_model.jobs.get(job_id) or await self.unmade(job_id)

@@ -38,8 +38,7 @@ class Forecasts:
     async def plan(self, requests: list[JobRequest], caller: Caller) -> PlanAnswer:
         """Return what would become of jobs if they were submitted now; nothing changes.
 
-        Raises:
-            RefusedError: What their submission would be refused with; 503, there is no answer in time.
+        Raises RefusedError: what their submission would be refused with; 503, there is no answer in time.
         """
         families = await self.submissions.families(requests, caller)
         prepare = self.submissions.submit(requests, caller, families)
@@ -77,8 +76,7 @@ class Forecasts:
     async def start_of(self, job_id: JobId, caller: Caller) -> StartAnswer:
         """Return when a live job would start.
 
-        Raises:
-            RefusedError: 404; 409, it has ended; 503, there is no answer in time.
+        Raises RefusedError: 404; 409, it has ended; 503, there is no answer in time.
         """
         job = await self.finder.any(job_id)
         self.parts.sight(caller).demand_sight(job_id, job.spec.user)
@@ -107,8 +105,7 @@ class Forecasts:
     async def of_copy(self, question: Callable[[Turn], Planned]) -> Planned:
         """Return what a copy answers that is in step with the board.
 
-        Raises:
-            RefusedError: 503, there is no answer in time.
+        Raises RefusedError: 503, there is no answer in time.
         """
         async with self.copies.room:
             return await _planned(
@@ -118,8 +115,7 @@ class Forecasts:
     async def starts_within(self, jobs: Sequence[JobId], within_s: float) -> dict[JobId, float]:
         """Return which of these live jobs would start within so many seconds, and in how many.
 
-        Raises:
-            RefusedError: 503, there is no answer in time.
+        Raises RefusedError: 503, there is no answer in time.
         """
 
         def ask(turn: Turn) -> asyncio.Future[dict[JobId, float]]:

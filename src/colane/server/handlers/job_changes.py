@@ -34,8 +34,7 @@ from colane.verbs.of_jobs import Deed, JobVerb
 def change(turn: Turn, job_id: JobId, by: str, body: ChangeBody, pools: PoolRules) -> None:
     """Ask for other limits of a live job; the caller has made sure that it has not ended.
 
-    Raises:
-        RefusedError: 404, there is no such live job; 422, nothing is to be changed, or not to that.
+    Raises RefusedError: 404, there is no such live job; 422, nothing is to be changed, or not to that.
     """
     job = turn.read_model.jobs.get(job_id)
     owner = job or turn.read_model.array_with(job_id)
@@ -94,8 +93,7 @@ class JobChanges:
     async def cancel_many(self, queued: Sequence[JobId], by: str) -> Sequence[JobId]:
         """Cancel jobs that wait, some in each turn, and return the last of them, which are left for one more turn.
 
-        Raises:
-            RefusedError: 503, it cannot be written.
+        Raises RefusedError: 503, it cannot be written.
         """
         left = queued
         while not changes.fits_one_turn(self.parts.read_model, left):

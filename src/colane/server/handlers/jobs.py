@@ -122,8 +122,7 @@ class JobViews:
     async def request_of(self, job_id: JobId, caller: Caller) -> JobRequestObject:
         """Return the request by which a job like this one is submitted, without an environment.
 
-        Raises:
-            RefusedError: 403, another user's, also for operators: it would run as they; 404; 409, not all was kept.
+        Raises RefusedError: 403, another user's, also for operators: it would run as they; 404; 409, not all was kept.
         """
         live = self.parts.read_model.jobs.get(job_id)
         if live is None:
@@ -139,8 +138,7 @@ class JobViews:
     def cost(self, job_id: JobId, caller: Caller) -> ActCostObject:
         """Return what stopping a live job costs, and which jobs wait for it by name.
 
-        Raises:
-            RefusedError: 404, no such live job; 503 while the store cannot be read.
+        Raises RefusedError: 404, no such live job; 503 while the store cannot be read.
         """
         job = self.parts.read_model.jobs.get(job_id)
         if job is None:

@@ -87,8 +87,7 @@ class Leadership:
     async def adopt(self, lost: int, caller: Caller) -> AdoptedAnswer:
         """Go on from a store that lacks what agents have heard of.
 
-        Raises:
-            RefusedError: 409, it is not known to be so, or lacks another number of changes; 503.
+        Raises RefusedError: 409, it is not known to be so, or lacks another number of changes; 503.
         """
         watch = self.behind
         if not watch.lost:
@@ -123,10 +122,8 @@ class Leadership:
 
         A copy of the store was put back, so ids of jobs are given a second time: what this agent has under them is not
         of these jobs, and it ends that and begins anew, as under any other cluster. What an agent claims concerns its
-        own node alone; others may know of nothing but what the copy has, and go on.
-
-        Raises:
-            SupersededError: It has followed a newer scheduler on this very store.
+        own node alone; others may know of nothing but what the copy has, and go on. Raises SupersededError: it has
+        followed a newer scheduler on this very store.
         """
         if self.is_of_ours(name, body):
             return

@@ -129,8 +129,7 @@ class Nodes:
     async def report(self, name: str, body: ReportBody) -> NodeObject:
         """Take in an agent's report and return its node; one without news costs no turn.
 
-        Raises:
-            RefusedError: 404, unknown node; 409, another agent's; 503.
+        Raises RefusedError: 404, unknown node; 409, another agent's; 503.
         """
         await self.leading.refuse_while_behind(name, body)
         await self.leading.set_apart_if_of_another_history(name, body)
@@ -161,8 +160,7 @@ class Nodes:
     async def finished(self, bodies: Sequence[FinishedBody]) -> list[bool]:
         """Take in how attempts ended, all in one turn, and return which are believed; what is not costs no turn.
 
-        Raises:
-            RefusedError: See `finish`; 503.
+        Raises RefusedError: see `finish`; 503.
         """
         prepares = [self.finish(body) for body in bodies]
 
@@ -175,9 +173,8 @@ class Nodes:
     def finish(self, body: FinishedBody) -> Callable[[Turn], bool]:
         """Return the change that takes in how an attempt ended; one of another cluster is not believed.
 
-        Raises:
-            RefusedError: 409, of a history that this store does not know: were it answered, its agent would go on from
-                there as from ours. By its next report it is set apart.
+        Raises RefusedError: 409, of a history that this store does not know: were it answered, its agent would go on
+        from there as from ours. By its next report it is set apart.
         """
         is_ours = body.cluster_id in {None, self.leading.cluster_of(body.node)}
         if is_ours and not self.leading.is_of_ours(body.node, body):
@@ -219,9 +216,8 @@ class Nodes:
     async def launch(self, job_id: JobId, caller: Caller) -> LaunchObject:
         """Return what the agent needs to start a job.
 
-        Raises:
-            RefusedError: 403, neither its owner nor an agent it is placed with; 404, no such live job; 409, it runs
-                nowhere; 410, its command cannot be read any more.
+        Raises RefusedError: 403, neither its owner nor an agent it is placed with; 404, no such live job; 409, it runs
+        nowhere; 410, its command cannot be read any more.
         """
         job = self.parts.read_model.jobs.get(job_id)
         if job is not None:

@@ -18,8 +18,7 @@ from colane.server.store.unreadable import read_one
 def owned(request: JobRequest, caller: Caller) -> JobRequest:
     """Return a request that names its user: the caller where it names none.
 
-    Raises:
-        RefusedError: 403, the caller may not submit as the user it names.
+    Raises RefusedError: 403, the caller may not submit as the user it names.
     """
     user = caller.submits_as(request.user)
     if request.priority > 0 and not caller.may_all:
@@ -31,8 +30,7 @@ def owned(request: JobRequest, caller: Caller) -> JobRequest:
 def demand_runnable(requests: Iterable[JobRequest], read_model: ReadModel) -> None:
     """Refuse jobs that a node of their pool could not run as their users.
 
-    Raises:
-        RefusedError: 403, with the node and the fix.
+    Raises RefusedError: 403, with the node and the fix.
     """
     for user, pool in dict.fromkeys((request.user, request.pool) for request in requests):
         for record in read_model.nodes.values():
@@ -72,8 +70,7 @@ def _with_owner(ended: Document) -> Document:
 def demand_live(turn: Turn, job_id: JobId, sight: Sight, deed: str) -> None:
     """Refuse another user's job, and one that has ended, by its end; an unknown one is refused by the change.
 
-    Raises:
-        RefusedError: 403; 404; 409.
+    Raises RefusedError: 403; 404; 409.
     """
     ended = judge(turn, job_id, sight, deed)
     if ended is not None:
@@ -83,8 +80,7 @@ def demand_live(turn: Turn, job_id: JobId, sight: Sight, deed: str) -> None:
 def demand_launch(job: Job, sight: Sight) -> None:
     """Refuse callers that may not see a job's command and environment: only its owner and its agents may.
 
-    Raises:
-        RefusedError: 403; 404, the caller may not see it.
+    Raises RefusedError: 403; 404, the caller may not see it.
     """
     nodes = () if job.placement is None else job.placement.nodes
     if sight.caller.role is not Role.AGENT or sight.caller.name not in nodes:

@@ -83,10 +83,7 @@ class Submissions:
     async def judged(self, requests: list[JobRequest], caller: Caller) -> tuple[Families, JudgedBatch | None]:
         """Look up what the commands of jobs run, and judge a large batch before its turn: others go on meanwhile.
 
-        Times to begin are counted from now.
-
-        Raises:
-            RefusedError: 403, another user's; 422, they are too many.
+        Times to begin are counted from now. Raises RefusedError: 403, another user's; 422, they are too many.
         """
         self._demand_few(requests)
         if len(requests) <= ITEMS_AT_ONCE:

@@ -14,8 +14,7 @@ TOKENS_MAX = 100_000  # all of them are kept in memory
 def judged(user: str | None, node: str | None, role: str | None, caller: Caller) -> Caller:
     """Return the caller a new token shall stand for.
 
-    Raises:
-        RefusedError: 403, not the caller's to make; 422, what is asked makes no sense.
+    Raises RefusedError: 403, not the caller's to make; 422, what is asked makes no sense.
     """
     if caller.job is not None:  # it would outlive the job
         raise RefusedError.because(403, f"a job makes no tokens; you are {caller}")
@@ -33,8 +32,7 @@ def judged(user: str | None, node: str | None, role: str | None, caller: Caller)
 def make(turn: Turn, digest: str, made: Caller, caller: Caller) -> str:
     """Keep a token and return its id; made again it stays as it is.
 
-    Raises:
-        RefusedError: 409, it stands for another user, or there are too many.
+    Raises RefusedError: 409, it stands for another user, or there are too many.
     """
     known = turn.read_model.tokens.get(digest)
     if known is not None and known.caller != made:

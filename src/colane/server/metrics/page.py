@@ -22,8 +22,7 @@ class MetricsPage:
     def text(self, sight: Sight, *, is_open: bool) -> str:
         """Return it, as OpenMetrics or in Prometheus's own form.
 
-        Raises:
-            RefusedError: 503 while the store cannot be read.
+        Raises RefusedError: 503 while the store cannot be read.
         """
         text, parts = MetricText(is_open=is_open), self.overviews.parts
         holders = holders_of(parts.read_model)

@@ -18,8 +18,7 @@ NOTICE_MOVES_S: Final = 2.0
 def drain(turn: Turn, name: str, drain: Drain | None) -> None:
     """Let a node take no new jobs and let its jobs go, or take some again; a lost one is as it is told once it is back.
 
-    Raises:
-        RefusedError: 404.
+    Raises RefusedError: 404.
     """
     record = turn.read_model.nodes.get(name)
     if record is None or name in turn.removed_nodes:

@@ -80,8 +80,7 @@ def _netloc(address: str, port: int | None) -> str:
 async def reachable(host: str, port: int, allowed: frozenset[str]) -> str:
     """Return an address of a host that may be asked.
 
-    Raises:
-        NotSentError: The host is this machine, or link-local, and is not allowed; or it has no address.
+    Raises NotSentError: the host is this machine, or link-local, and is not allowed; or it has no address.
     """
     try:
         found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)

@@ -46,8 +46,7 @@ class Copy(NamedTuple):
 def begin(question: Callable[[], object]) -> Copy:
     """Copy this process; the copy answers a question, with what can be pickled, and ends.
 
-    Raises:
-        CopyError: The system has no room for it.
+    Raises CopyError: the system has no room for it.
     """
     try:
         reading, writing = os.pipe()
@@ -144,8 +143,7 @@ class Copies:
     def begin(self, question: Callable[[], object]) -> asyncio.Future[Any]:
         """Copy this process now, and return where the answer comes; an answer that is not waited for is dropped.
 
-        Raises:
-            CopyError: The system has no room for it.
+        Raises CopyError: the system has no room for it.
         """
         copy = begin(question)
         return asyncio.get_running_loop().run_in_executor(self._waiting, finish, copy)

@@ -128,8 +128,7 @@ class History:
 def read_history(store: Store) -> History | None:
     """Return what a store knows of itself as of its newest start; None where there was none.
 
-    Raises:
-        StoreError: It cannot be read.
+    Raises StoreError: it cannot be read.
     """
     drawn = [epoch for _, epoch in keyed(store, EPOCHS, store.read_all(EPOCHS), EPOCH.read)]
     cluster = read_one(store, META, CLUSTER_KEY, _cluster)
@@ -145,8 +144,7 @@ def _cluster(body: Document) -> tuple[str, tuple[str, ...]]:
 def put_back(store: Store) -> None:
     """Make the cluster of a store another one, as a copy was put back by command: job ids will be given twice.
 
-    Raises:
-        StoreError: It cannot be read or written.
+    Raises StoreError: it cannot be read or written.
     """
     cluster = read_one(store, META, CLUSTER_KEY, _cluster)
     if cluster is not None:

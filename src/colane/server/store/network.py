@@ -71,8 +71,7 @@ class NetworkStore(Noting):
     def _judge_other(self, made_before: str, copied: Document | None) -> None:
         """Refuse another store than the one that was here, unless what it says of itself is that it is a copy of that.
 
-        Raises:
-            StoreError: It is not.
+        Raises StoreError: it is not.
         """
         if copied is None or made_before not in copied["of"]:
             raise StoreError(

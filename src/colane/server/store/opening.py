@@ -95,8 +95,7 @@ def _postgres() -> Callable[..., IdentifiedStore]:
 def password_of(file: Path | None) -> str | None:
     """Return the password of a store's server; None where none is given.
 
-    Raises:
-        StoreError: The file cannot be read, or is empty.
+    Raises StoreError: the file cannot be read, or is empty.
     """
     if file is None:
         return os.environ.get(PASSWORD_VARIABLE)

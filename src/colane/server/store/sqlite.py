@@ -386,8 +386,7 @@ def recount(connection: sqlite3.Connection) -> None:
 def altered(read: sqlite3.Connection) -> Iterator[Unreadable]:
     """Look through all records of a connection that gives texts as bytes; yield those not as they were written.
 
-    Raises:
-        StoreError: They are not in their order, so that others are not found where they are looked for.
+    Raises StoreError: they are not in their order, so that others are not found where they are looked for.
     """
     before = (b"", b"")
     for collection, key, body, known in read.execute("SELECT collection, key, body, checksum FROM documents"):

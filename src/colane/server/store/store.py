@@ -259,8 +259,7 @@ class Store(Readable, Protocol):
     def version(self) -> int:
         """Return how many commits have named a version.
 
-        Raises:
-            StoreError: It cannot be read, or is no more the store that was opened.
+        Raises StoreError: it cannot be read, or is no more the store that was opened.
         """
 
     def unreadable(self) -> Sequence[Unreadable]:

@@ -65,8 +65,7 @@ NAMED_MAX: Final = 5  # so many records are named in one sentence
 def judge(store: Store) -> None:
     """Refuse to go on where a record is missing that the service may not do without.
 
-    Raises:
-        StoreError: Names the records, and what to do.
+    Raises StoreError: names the records, and what to do.
     """
     newest = AUDIT, str(store.last_audit_number())
     vital = [one for one in store.unreadable() if one.collection not in WITHOUT or (one.collection, one.key) == newest]

@@ -175,8 +175,7 @@ def _array(request: JobRequest) -> Array | None:
 def begin_hold(text: str, now_s: float, field: str) -> Hold | None:
     """Return what keeps a job from starting before the time that a text names; None where that has come.
 
-    Raises:
-        RefusedError: 422, it names none.
+    Raises RefusedError: 422, it names none.
     """
     try:
         begin_s = begin_time_s(text, now_s)

@@ -19,8 +19,7 @@ NOW = "now"
 def begin_time_s(text: str, now_s: float) -> float:
     """Return the Unix time that a text names; hours and dates without a zone are of this machine's.
 
-    Raises:
-        ValueError: It names none.
+    Raises ValueError: it names none.
     """
     said = text.strip()
     if said.startswith(NOW):
@@ -91,10 +90,8 @@ _FORM: Final = (
 def parse_asked(text: str) -> tuple[list[AskedCondition], bool]:
     """Return the conditions that a text names, and whether `singleton` is one of them.
 
-    `ok:12,any:13`; Slurm's words mean the same (`afterok:12:13`); a job without a word must succeed.
-
-    Raises:
-        ValueError: It is no such text.
+    `ok:12,any:13`; Slurm's words mean the same (`afterok:12:13`); a job without a word must succeed. Raises ValueError:
+    it is no such text.
     """
     found: list[AskedCondition] = []
     is_singleton = False

@@ -24,8 +24,7 @@ from colane.server.ground.yielding import in_slices
 def demand_possible(state: ClusterState, specs: Iterable[JobSpec]) -> None:
     """Refuse servers that are known to answer later than they may on each GPU type that they may have.
 
-    Raises:
-        RefusedError: 422, with what an answer takes and what to do.
+    Raises RefusedError: 422, with what an answer takes and what to do.
     """
     for position, spec in enumerate(specs):
         problem = objective_problem(state, spec)
@@ -60,8 +59,7 @@ LAUNCH_S: Final = 60.0  # from the start of a process to its first step, where a
 async def promised_in_slices(core: Core, turn: Turn, jobs: Sequence[Admitted]) -> list[Admitted]:
     """Return what `with_promises` does of a large batch, while others go on: nothing else adds to the turn meanwhile.
 
-    Raises:
-        RefusedError: See `with_promises`.
+    Raises RefusedError: see `with_promises`.
     """
     if all(job.spec.deadline_s is None for job in jobs):
         return list(jobs)
@@ -74,8 +72,7 @@ async def promised_in_slices(core: Core, turn: Turn, jobs: Sequence[Admitted]) -
 def with_promises(core: Core, turn: Turn, jobs: Sequence[Admitted]) -> list[Admitted]:
     """Return the jobs, those with a deadline with the GPUs by which it is kept.
 
-    Raises:
-        RefusedError: 422, one cannot be, with the earliest deadline that can.
+    Raises RefusedError: 422, one cannot be, with the earliest deadline that can.
     """
     promises = _Promises(core, turn, len(jobs))
     return [promises.given(job) for job in jobs]

@@ -43,8 +43,7 @@ class Dependencies:
     def given(self, jobs: Sequence[Admitted], field: str = "jobs[{}].after") -> list[Admitted]:
         """Return the jobs, each held for what it waits for.
 
-        Raises:
-            RefusedError: 422, a condition names no job, or can never come true; none of them is taken.
+        Raises RefusedError: 422, a condition names no job, or can never come true; none of them is taken.
         """
         for position, job in enumerate(jobs):
             self._take(job, field.format(position))
@@ -55,8 +54,7 @@ class Dependencies:
     async def given_in_slices(self, jobs: Sequence[Admitted]) -> list[Admitted]:
         """Return the same of a large batch, while others go on: nothing else adds to the turn meanwhile.
 
-        Raises:
-            RefusedError: See `given`.
+        Raises RefusedError: see `given`.
         """
         if not any(job.spec.after or job.is_singleton for job in jobs):
             return list(jobs)
@@ -124,8 +122,7 @@ class Dependencies:
     def _by_element(self, job: Admitted, others: Sequence[JobId]) -> tuple[tuple[int, tuple[Hold, ...]], ...]:
         """What each element of an array waits for of others: that the one with its index has succeeded.
 
-        Raises:
-            ValueError: It is no array, or one of the others is none, or lacks an index, or one has failed already.
+        Raises ValueError: it is no array, or one of the others is none, or lacks an index, or one has failed already.
         """
         found: dict[int, list[Hold]] = {}
         for other in others:
@@ -150,8 +147,7 @@ class Dependencies:
     def _dependencies(self, asked: AskedCondition, user: str) -> Iterable[Dependency]:
         """The jobs that are meant, each with its condition: elements of an array have ids of their own.
 
-        Raises:
-            ValueError: There is no such job, or no such element.
+        Raises ValueError: there is no such job, or no such element.
         """
         job_id = JobId(self._meant(asked, user))
         if asked.elements is None:
@@ -172,8 +168,7 @@ class Dependencies:
     def _array(self, job_id: JobId) -> Job:
         """The job with an id, also one of this request or this turn, of which only its array is told.
 
-        Raises:
-            ValueError: There is none.
+        Raises ValueError: there is none.
         """
         admitted = self._coming.get(job_id)
         if admitted is not None:

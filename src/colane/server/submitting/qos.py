@@ -31,8 +31,7 @@ PRESETS: Final = {
 def with_preset(request: JobRequest) -> JobRequest:
     """Return a request, its amounts in base units, with what its preset says put in.
 
-    Raises:
-        RefusedError: 422, it asks for what its preset does not allow.
+    Raises RefusedError: 422, it asks for what its preset does not allow.
     """
     if request.qos == "normal":
         return request

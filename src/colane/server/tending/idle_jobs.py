@@ -53,8 +53,7 @@ class IdleRuling:
     async def park_idle(self) -> None:
         """Have the jobs that are idle give their devices up until they would step again, where they can.
 
-        Raises:
-            RefusedError: 503, nothing can be written.
+        Raises RefusedError: 503, nothing can be written.
         """
 
         def prepare(turn: Turn) -> None:

@@ -169,8 +169,7 @@ class NotifyTeller:
     async def look_for_soon(self) -> None:
         """Tell of jobs that start within `SOON_S` by what is known, of each once for each attempt.
 
-        Raises:
-            RefusedError: 503, there is no forecast in time.
+        Raises RefusedError: 503, there is no forecast in time.
         """
         parts, told, jobs = self._parts, self.outbox.soon_told, self._parts.read_model.jobs
         for gone in told.keys() - jobs.keys():

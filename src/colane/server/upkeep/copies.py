@@ -123,8 +123,7 @@ class StoreFindings(NamedTuple):
 def check(path: Path) -> StoreFindings:
     """Look through a store; a scheduler that runs on it goes on.
 
-    Raises:
-        StoreError: There is no such file, or it cannot be read at all.
+    Raises StoreError: there is no such file, or it cannot be read at all.
     """
     if not path.is_file():
         raise StoreError(f"there is no store at {path}")

@@ -56,8 +56,7 @@ class Found(NamedTuple):
 def open_known(place: Place, password: str | None = None, *, may_make: bool = False) -> Store:
     """Open a store that is there, or, for a copy into it, make one.
 
-    Raises:
-        StoreError: There is none, or it cannot be used.
+    Raises StoreError: there is none, or it cannot be used.
     """
     if isinstance(place, StoreAddress):
         return connect(place, password, may_make=may_make)
@@ -69,8 +68,7 @@ def open_known(place: Place, password: str | None = None, *, may_make: bool = Fa
 def look_through(store: Store) -> Found:
     """Read a store as the service does, and compare its parts with one another.
 
-    Raises:
-        StoreError: It cannot be read at all.
+    Raises StoreError: it cannot be read at all.
     """
     counts = {name: count for name in COLLECTIONS if (count := store.count(name))}
     store.note_missing()
@@ -122,10 +120,8 @@ def _of_placement(job: Job, nodes: Container[str]) -> Iterator[str]:
 def copy(source: Store, target: Store) -> Found:
     """Copy all of a store into an empty one; what a scheduler writes meanwhile is noticed, and the copy given up.
 
-    Agents take the copy for the cluster that they know: it is meant to take the source's place.
-
-    Raises:
-        StoreError: The source holds what cannot be read, or changed meanwhile; the target is not empty, or fails.
+    Agents take the copy for the cluster that they know: it is meant to take the source's place. Raises StoreError: the
+    source holds what cannot be read, or changed meanwhile; the target is not empty, or fails.
     """
     if not _is_empty(target):
         raise StoreError("the store that is copied to is not empty: name another, or another name there (?name=NAME)")

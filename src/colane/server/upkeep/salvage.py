@@ -45,11 +45,8 @@ def set_aside(path: Path) -> SetAside | None:
     """Make a store anew from what can be read of it, while no scheduler runs on it; None where all can be.
 
     Numbers that must not be given twice go on behind all that are left. What agents know of the cluster is judged by
-    what is left of its identity and its epochs: those that know what is gone begin anew.
-
-    Raises:
-        StoreError: The file itself is damaged, so that records are not to be told from one another, or is not to be
-            written.
+    what is left of its identity and its epochs: those that know what is gone begin anew. Raises StoreError: the file
+    itself is damaged, so that records are not to be told from one another, or is not to be written.
     """
     if not path.is_file():
         raise StoreError(f"there is no store at {path}")

@@ -81,8 +81,7 @@ def choose(jobs: Iterable[Job], wanted: Wanted) -> Chosen:
 async def listing(store: Store, driver: LiveDriver, wanted: Wanted) -> ListingAnswer:
     """Return the jobs asked for, in order of id but ended ones first, and how many are left out.
 
-    Raises:
-        StoreError: The store cannot be read.
+    Raises StoreError: the store cannot be read.
     """
     ended, more = await asyncio.to_thread(last_ended, store, wanted) if wanted.ended else ([], False)
     chosen = choose(driver.read_model.jobs.values(), wanted)
@@ -180,8 +179,7 @@ def last_of(user: str, live: Iterable[JobId], store: Readable, back: int) -> Job
 def last_ended(store: Readable, wanted: Wanted, after: int = 0) -> tuple[list[JobObject], bool]:
     """Return the last jobs that have ended, in order of id, and whether there are more; none far below id `after`.
 
-    Raises:
-        StoreError: The store cannot be read.
+    Raises StoreError: the store cannot be read.
     """
     found: list[JobObject] = []
     before: str | None = None
@@ -226,8 +224,7 @@ def _array_of(document: Document) -> int | None:
 def finished(store: Store, wanted: Wanted, after: int) -> Iterator[JobObject]:
     """Yield records of finished jobs with ids above `after`, in order of id, read page by page.
 
-    Raises:
-        StoreError: The store cannot be read.
+    Raises StoreError: the store cannot be read.
     """
     key = job_key(after)
     while page := store.page(FINISHED_JOBS, key, PAGE_ROWS):

@@ -60,8 +60,7 @@ Locate = Callable[[int | None], Awaitable[LogPlace]]
 def attempt_of(job: Job, known: tuple[AttemptRecord, ...], number: int) -> AttemptRecord:
     """Return an attempt of a job; a job of an older Colane tells of its last one alone.
 
-    Raises:
-        RefusedError: 404, there is none of this number, or nothing is kept of it.
+    Raises RefusedError: 404, there is none of this number, or nothing is kept of it.
     """
     found = next((record for record in known if record.number == number), None)
     if found is not None:
@@ -80,8 +79,7 @@ def attempt_of(job: Job, known: tuple[AttemptRecord, ...], number: int) -> Attem
 async def read_log(client: httpx.AsyncClient, place: LogPlace, offset: int, limit: int) -> Chunk:
     """Read a range of a log; a negative offset counts from the end.
 
-    Raises:
-        RefusedError: 404, the node or the log is gone; 502, its agent does not answer.
+    Raises RefusedError: 404, the node or the log is gone; 502, its agent does not answer.
     """
     if place.attempt == 0 or not place.node:
         return Chunk(b"", max(offset, 0))
@@ -122,11 +120,8 @@ async def read_through(
 ) -> AsyncIterator[bytes]:
     """Yield logs of a job's attempts in order, with a line between two that says why the former ended.
 
-    What cannot be read is told in a line, and reading goes on behind it; only where there is nothing else to read it
-    is refused.
-
-    Raises:
-        RefusedError: See `read_log`.
+    What cannot be read is told in a line, and reading goes on behind it; only where there is nothing else to read it is
+    refused. Raises RefusedError: see `read_log`.
     """
     place, offset = await locate(reading.attempt), reading.offset
     has_read, problem, line_end = False, "", b""

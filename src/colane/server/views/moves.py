@@ -20,8 +20,7 @@ KIND: Final = "job"
 def moves_around(store: Store, read_model: ReadModel, sight: Sight, at_s: float, limit: int) -> MovesAnswer:
     """Return the last moves of jobs up to a moment, and the first after it, at most `limit` of each.
 
-    Raises:
-        StoreError: The store cannot be read.
+    Raises StoreError: the store cannot be read.
     """
     place = _last_until(store, at_s)
     before: list[AuditLine] = []

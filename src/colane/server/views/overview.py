@@ -192,10 +192,8 @@ class OverviewMaker:
     def shared(self, sight: Sight) -> tuple[int, OverviewAnswer]:
         """Return the same for screens, of which there may be many, and the number of the event as of which it is.
 
-        It is made anew as often as takes `shared_ratio_max` of a core.
-
-        Raises:
-            RefusedError: 503 while the store cannot be read.
+        It is made anew as often as takes `shared_ratio_max` of a core. Raises RefusedError: 503 while the store cannot
+        be read.
         """
         now_s, event, known = time.monotonic(), self.parts.feed.last_number, self._shared
         if not sight.is_whole:
@@ -209,8 +207,7 @@ class OverviewMaker:
     def make(self, sight: Sight, held: Holders | None = None) -> OverviewAnswer:
         """Return what a caller may be told of the cluster; `held` are the holders of devices where they are known.
 
-        Raises:
-            RefusedError: 503 while the store cannot be read.
+        Raises RefusedError: 503 while the store cannot be read.
         """
         driver, now_s, board = self.parts.driver, self.parts.driver.now(), self.parts.read_model
         live, waits = board.jobs, self.waits()

@@ -67,8 +67,7 @@ class PlaceInCode(NamedTuple):
 async def ask_all(client: httpx.AsyncClient, job: JobId, attempt: int, nodes: Sequence[NodeOfJob]) -> StacksAnswer:
     """Ask the agents of a job's nodes for the stacks of its processes.
 
-    Raises:
-        RefusedError: 502, none of them answers.
+    Raises RefusedError: 502, none of them answers.
     """
     answers = await asyncio.gather(*(_ask(client, job, attempt, node) for node in nodes))
     named = [(node.name, answer) for node, answer in zip(nodes, answers, strict=True)]

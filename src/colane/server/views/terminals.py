@@ -28,9 +28,8 @@ class Terminals:
     async def at(self, place: LogPlace, said: TerminalBody) -> Chunk:
         """Type at the terminal of an attempt, and wait for what it shows.
 
-        Raises:
-            RefusedError: 409, it has none; 503, its agent cannot be reached; 502, it does not answer; 404, its node is
-                gone.
+        Raises RefusedError: 409, it has none; 503, its agent cannot be reached; 502, it does not answer; 404, its node
+        is gone.
         """
         if place.attempt == 0 or not place.node or not (place.has_started or place.is_over):
             return Chunk(b"", max(said.offset or 0, 0))  # it is about to be started

@@ -35,8 +35,7 @@ def timeline(
 ) -> TimelineAnswer:
     """Return the jobs that held devices in a time, the youngest first, at most `limit`; `marks` are of that time.
 
-    Raises:
-        StoreError: The store cannot be read.
+    Raises StoreError: the store cannot be read.
     """
     found: list[TimelineJobObject] = []
     for job, spans in _all(store, read_model, since_s):
@@ -112,10 +111,7 @@ def usage_days(store: Store, read_model: ReadModel, sight: Sight, since_s: float
 
     What a job had to make again, of all its attempts, is told of the day on which it was last interrupted.
 
-    Jobs that an older Colane recorded tell of no devices.
-
-    Raises:
-        StoreError: The store cannot be read.
+    Jobs that an older Colane recorded tell of no devices. Raises StoreError: the store cannot be read.
     """
     days: dict[tuple[float, str], UsageDayObject] = {}
 

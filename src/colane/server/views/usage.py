@@ -72,8 +72,7 @@ def gpu_s(job: Job, ran_s: float) -> float:
 def usage(store: Store, read_model: ReadModel, since_s: float, now_s: float) -> list[UsageObject]:
     """Return what each user has had, the largest first; jobs are read page by page, the last ended first.
 
-    Raises:
-        StoreError: The store cannot be read.
+    Raises StoreError: the store cannot be read.
     """
     users: dict[str, Usage] = {}
     for job, ran_s in _ended_since(store, since_s):
@@ -97,8 +96,7 @@ async def busy_ratios(
 ) -> dict[str, float]:
     """Return the part of the time of their GPUs in which each user's last jobs used them, where that is known.
 
-    Raises:
-        StoreError: The store cannot be read.
+    Raises StoreError: the store cannot be read.
     """
     live = [(job, _present_s(job, now_s)) for job in list(read_model.jobs.values()) if job.gpus_held]
     ended = await asyncio.to_thread(lambda: list(islice(_ended_since(store, since_s), LAST_JOBS)))

@@ -43,8 +43,7 @@ async def used_of_asked(
 ) -> list[UserUsedObject]:
     """Return, of each user whose jobs the caller is told of, how much of what they asked for they used, and notes.
 
-    Raises:
-        StoreError: The store cannot be read.
+    Raises StoreError: the store cannot be read.
     """
     live = [
         _Seen(job, read_model.attempts.get(job.id, ()))
@@ -125,8 +124,7 @@ def _read(document: Document) -> _Seen:
 def ended_jobs(store: Store, sight: Sight, since_s: float, limit: int, first: int = 0, state: str = "") -> EndedAnswer:
     """Return how the jobs that ended since then fared, and the last of them: of one state or all, from the `first` on.
 
-    Raises:
-        StoreError: The store cannot be read.
+    Raises StoreError: the store cannot be read.
     """
     jobs = [one.job for one in islice(_ended(store, sight, since_s), ENDED_MAX + 1)]
     left_out = len(jobs) > ENDED_MAX

@@ -78,8 +78,7 @@ def submit(turn: Turn, jobs: Sequence[Admitted], texts: Sequence[str] | None = N
 def enter(turn: Turn, part: BatchSlice) -> None:
     """Let a slice of a batch into the queue, with what has become since of the jobs that its jobs wait for.
 
-    Raises:
-        StoreError: The store cannot be read.
+    Raises StoreError: the store cannot be read.
     """
     met = met_meanwhile(turn, part)
     _enter(turn, ((job_id, without_lost(job, met.lost)) for job_id, job in part.by_id))
@@ -97,8 +96,7 @@ def _enter(turn: Turn, jobs: Iterable[tuple[JobId, Admitted]]) -> None:
 def cancel(turn: Turn, job_id: JobId, by: str, elements: tuple[Ordinals, ...] = ()) -> None:
     """Ask for the end of a live job, of an array of some elements; the caller has made sure that it has not ended.
 
-    Raises:
-        RefusedError: 404, there is no such live job.
+    Raises RefusedError: 404, there is no such live job.
     """
     if job_id not in turn.read_model.jobs and turn.read_model.array_with(job_id) is None:
         raise RefusedError.because(404, f"there is no live job {job_id}")
@@ -175,8 +173,7 @@ def park_idle(turn: Turn, state: ClusterState, job: Job, idle_s: float) -> str |
 def resume(turn: Turn, job_id: JobId, by: str, begin: Hold | None = None) -> None:
     """Ask that a live job goes on; the caller has made sure that it is not an ended one.
 
-    Raises:
-        RefusedError: 404, there is no such live job; 409, it runs and is to begin later.
+    Raises RefusedError: 404, there is no such live job; 409, it runs and is to begin later.
     """
     job = turn.read_model.jobs.get(job_id)
     if job is None and not turn.read_model.has_unmade(job_id):
@@ -238,10 +235,8 @@ def forget(turn: Turn, records: list[Delete], keep: Retention) -> None:
 def register(turn: Turn, body: NodeBody, *, is_heard: bool) -> None:
     """Take a node in, or its new description; one that is not heard any more loses its jobs to another agent.
 
-    One that names no agent, as paper A's form does, waits for its agent as lost nodes do, and has no jobs.
-
-    Raises:
-        RefusedError: 409, another live agent has the name; 422, two GPUs have one index, or the topology others.
+    One that names no agent, as paper A's form does, waits for its agent as lost nodes do, and has no jobs. Raises
+    RefusedError: 409, another live agent has the name; 422, two GPUs have one index, or the topology others.
     """
     known = turn.read_model.nodes.get(body.name)
     holder = turn.agents.get(body.name, known.node.agent_id if known and not known.lost else body.agent_id)
@@ -315,8 +310,7 @@ def remove_nodes(turn: Turn) -> list[str]:
 def remove_node(turn: Turn, name: str, *, reports: bool) -> None:
     """Forget a node and queue its jobs again: the caller vouches that nothing of them runs there any more.
 
-    Raises:
-        RefusedError: 404; 409 while its agent reports, for then its jobs run there and would be started twice.
+    Raises RefusedError: 404; 409 while its agent reports, for then its jobs run there and would be started twice.
     """
     record = turn.read_model.nodes.get(name)
     if record is None:
@@ -342,8 +336,7 @@ def remove_finished(turn: Turn) -> None:
 def agent_record(turn: Turn, name: str, agent_id: str) -> NodeRecord:
     """Return the node an agent speaks for.
 
-    Raises:
-        RefusedError: 404, it is not registered; 409, it belongs to another agent.
+    Raises RefusedError: 404, it is not registered; 409, it belongs to another agent.
     """
     record = turn.read_model.nodes.get(name)
     if record is None:
@@ -463,8 +456,7 @@ def finish(turn: Turn, body: FinishedBody) -> bool:
 def _refuse_end_of_halted(turn: Turn, record: NodeRecord, body: FinishedBody) -> None:
     """Refuse the end of an attempt that stands halted on a lost node.
 
-    Raises:
-        RefusedError: 409, with its next report the node is back, and the attempt goes on and ends.
+    Raises RefusedError: 409, with its next report the node is back, and the attempt goes on and ends.
     """
     job = turn.read_model.jobs.get(JobId(body.id)) if record.lost else None
     if job is None or job.halted is None or body.node not in job.halted.placement.nodes:
@@ -527,8 +519,7 @@ def declare(turn: Turn, body: ProfileBody) -> None:
 def forget_family(turn: Turn, family: str, caller: Caller) -> int:
     """Forget all that is known of a family; how many profiles, sets and lengths that are.
 
-    Raises:
-        RefusedError: 404, nothing is known of it; 403, it was learnt from jobs of others, too.
+    Raises RefusedError: 404, nothing is known of it; 403, it was learnt from jobs of others, too.
     """
     reads = turn.reads
     known = list(keyed(reads, PROFILES, reads.read_all(PROFILES), _whose))

@@ -231,8 +231,7 @@ class LiveDriver:
     def load(self) -> None:
         """Read everything back from the store.
 
-        Raises:
-            StoreError: The store cannot be read, or lacks what the service may not do without.
+        Raises StoreError: the store cannot be read, or lacks what the service may not do without.
         """
         self._core = None
         self.take_over(self.read_back())
@@ -240,8 +239,7 @@ class LiveDriver:
     def read_back(self) -> ReadBack:
         """Read everything, for `take_over`; to be called in a thread where the loop runs.
 
-        Raises:
-            StoreError: The store cannot be read, has gone back, or changes meanwhile.
+        Raises StoreError: the store cannot be read, has gone back, or changes meanwhile.
         """
         with self.lead.reading():
             found = self._read_back()
@@ -354,8 +352,7 @@ class LiveDriver:
     async def entered(self, ids: Sequence[int]) -> None:
         """Wait until all jobs of a batch are in the queue, or the scheduler can write nothing: they are durable then.
 
-        Raises:
-            RefusedError: 500, the core has a fault that some of them met; they are dropped.
+        Raises RefusedError: 500, the core has a fault that some of them met; they are dropped.
         """
         slices = self.read_model.entering.values() if ids else ()
         last = next((part.first for part in slices if part.first <= ids[-1] < part.end), None)
@@ -366,9 +363,7 @@ class LiveDriver:
         """Let a request add to a turn that is never taken, and return what is asked of it.
 
         It is asked between two steps of the core, when core and board are in step; it must not wait for anything.
-
-        Raises:
-            RefusedError: What `prepare` refuses, and 503 when the store cannot be read.
+        Raises RefusedError: what `prepare` refuses, and 503 when the store cannot be read.
         """
         future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._put(_Waiting(prepare, future, ask=ask), self._queue)
@@ -383,8 +378,7 @@ class LiveDriver:
     async def run(self) -> None:
         """Take turns until `stop`; another exception from here is a bug that no request brought: the process ends.
 
-        Raises:
-            SupersededError: A newer scheduler writes to the store.
+        Raises SupersededError: a newer scheduler writes to the store.
         """
         loop = asyncio.get_running_loop()
         self._written_steady_s = loop.time()
@@ -471,8 +465,7 @@ class LiveDriver:
     async def _part_of_batch(self, loop: asyncio.AbstractEventLoop, committer: ThreadPoolExecutor) -> Turn | None:
         """A turn in which a part of a batch enters the queue; every other one is of what else waits, where it does.
 
-        Raises:
-            StoreError: What its jobs wait for cannot be read.
+        Raises StoreError: what its jobs wait for cannot be read.
         """
         was_one, self._slice = self._slice is not None, None
         if not self.read_model.entering or self._stopping:
@@ -558,8 +551,7 @@ class LiveDriver:
     async def _suspect(self, error: Exception, loop: asyncio.AbstractEventLoop, committer: ThreadPoolExecutor) -> None:
         """What the core did is undone; the only request of a turn is to blame, any of several may be.
 
-        Raises:
-            Exception: It comes without any request as well: the process ends, and its requests get 503.
+        Raises Exception: it comes without any request as well: the process ends, and its requests get 503.
         """
         if not await self._read_anew(loop, committer):
             self._timer_s = None
@@ -770,8 +762,7 @@ async def _prepared(
 def restore_state(store: Store, read_model: ReadModel, config: CoreConfig) -> ClusterState:
     """Return what the core had when the board was written, made anew from the records.
 
-    Raises:
-        StoreError: The store cannot be read.
+    Raises StoreError: the store cannot be read.
     """
     persistent_factor, total_factor = config.memory_factors
     beliefs = Beliefs(

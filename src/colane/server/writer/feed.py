@@ -133,8 +133,7 @@ OF_A_NODE: Final = frozenset({
 def lines_for(sight: Sight, lines: Sequence[AuditLine], read_model: ReadModel, store: Store) -> list[AuditLine]:
     """Return those lines of a feed that the caller may see; reads the store for jobs that have ended.
 
-    Raises:
-        StoreError: The store cannot be read.
+    Raises StoreError: the store cannot be read.
     """
     if sight.is_whole:
         return list(lines)

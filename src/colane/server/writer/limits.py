@@ -54,8 +54,7 @@ def _system_groups(user: str) -> frozenset[str]:
 def read_quotas(path: Path) -> Quotas:
     """Read of a file of limits (TOML) the tables `default`, `user.NAME` for users with their own, and `group.NAME`.
 
-    Raises:
-        LimitsError: It cannot be read, or says what cannot be.
+    Raises LimitsError: it cannot be read, or says what cannot be.
     """
     body = _read(path)
     users, groups = _named_tables(path, body, USER), _named_tables(path, body, GROUP)

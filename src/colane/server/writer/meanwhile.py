@@ -27,8 +27,7 @@ class MetMeanwhile(NamedTuple):
 def met_meanwhile(turn: Turn, part: BatchSlice) -> MetMeanwhile:
     """Look for the jobs that jobs of a slice wait for, and that the core does not know any more.
 
-    Raises:
-        StoreError: The store cannot be read.
+    Raises StoreError: the store cannot be read.
     """
     ended, lost = list[Job](), set[int]()
     for job_id, wanted in {each.job: each for each in _waited_for(part)}.items():

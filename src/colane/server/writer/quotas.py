@@ -40,8 +40,7 @@ class QuotaKeeper:
     def submit(self, turn: Turn, jobs: Sequence[Admitted], texts: Sequence[str] | None = None) -> list[JobId]:
         """Append jobs to the queue's end, and return their ids; see `changes.submit`.
 
-        Raises:
-            RefusedError: 422 and 429, they would be too many, or could never be let go; none is taken.
+        Raises RefusedError: 422 and 429, they would be too many, or could never be let go; none is taken.
         """
         of_user, asked = defaultdict[str, list[Admitted]](list), defaultdict[Bound, list[Admitted]](list)
         for job in jobs:
@@ -66,8 +65,7 @@ class QuotaKeeper:
     def resume(self, turn: Turn, job_id: JobId, by: str, begin: Hold | None = None) -> None:
         """Let a suspended job go on; one that waits not before a time, where there is one.
 
-        Raises:
-            RefusedError: 404, there is no such live job; 409, a limit holds it.
+        Raises RefusedError: 404, there is no such live job; 409, a limit holds it.
         """
         job = turn.read_model.jobs.get(job_id)
         if (
