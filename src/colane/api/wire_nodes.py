@@ -60,9 +60,7 @@ class NodeBody(AgentModel):
     secret: Annotated[str, StringConstraints(max_length=200, pattern=r"^[!-~]*$")] = Field("", repr=False)
     agent_id: Annotated[str, StringConstraints(max_length=200)] = ""
     address: Annotated[
-        str,
-        BeforeValidator(_address),
-        StringConstraints(max_length=1_000, pattern=r"^(https?://[^\s@]+)?$"),
+        str, BeforeValidator(_address), StringConstraints(max_length=1_000, pattern=r"^(https?://[^\s@]+)?$")
     ] = ""
     pool: Name = "default"
     cores: Cores = Field(default_factory=list)

@@ -48,9 +48,7 @@ class OthersOnCores:
     """
 
     def __init__(
-        self,
-        read: Callable[[frozenset[int]], CpuTimes] | None = None,
-        clock: Callable[[], float] = time.monotonic,
+        self, read: Callable[[frozenset[int]], CpuTimes] | None = None, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._read = read or read_cpu_times
         self._clock = clock

@@ -57,11 +57,7 @@ class CannotSuspendError(Exception):
 class _LockArgs(ctypes.Structure):
     """CUcheckpointLockArgs; what is reserved must be zero."""
 
-    _fields_ = (
-        ("timeoutMs", ctypes.c_uint),
-        ("reserved0", ctypes.c_uint),
-        ("reserved1", ctypes.c_uint64 * 7),
-    )
+    _fields_ = (("timeoutMs", ctypes.c_uint), ("reserved0", ctypes.c_uint), ("reserved1", ctypes.c_uint64 * 7))
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,12 +81,7 @@ class AgentKeeper:
             began_s = time.monotonic()
             with (self._folder / "said").open("wb") as log:
                 child = Child(
-                    "agent",
-                    ["agent"],
-                    self._document,
-                    lambda _text: None,
-                    agent_environment(os.environ),
-                    log.fileno(),
+                    "agent", ["agent"], self._document, lambda _text: None, agent_environment(os.environ), log.fileno()
                 )
             while child.process.poll() is None and not self._end.wait(0.2):
                 pass

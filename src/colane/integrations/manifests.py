@@ -123,10 +123,7 @@ def _scheduler(asked: K8sAsked) -> dict[str, Any]:
             "volumeClaimTemplates": [
                 {
                     "metadata": {"name": "state"},
-                    "spec": {
-                        "accessModes": ["ReadWriteOnce"],
-                        "resources": {"requests": {"storage": asked.storage}},
-                    },
+                    "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": asked.storage}}},
                 }
             ],
         },

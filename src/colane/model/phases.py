@@ -39,15 +39,7 @@ def is_in(state: str) -> str:
     return f"has {state}" if state in {"succeeded", "failed"} else f"is {state}"
 
 
-ENDED = frozenset(
-    {
-        JobState.SUCCEEDED,
-        JobState.FAILED,
-        JobState.OUT_OF_MEMORY,
-        JobState.TIMED_OUT,
-        JobState.CANCELLED,
-    }
-)
+ENDED = frozenset({JobState.SUCCEEDED, JobState.FAILED, JobState.OUT_OF_MEMORY, JobState.TIMED_OUT, JobState.CANCELLED})
 """States nothing leaves."""
 
 LEAVING = frozenset({JobState.CHECKPOINTING, JobState.STOPPING})

@@ -96,13 +96,7 @@ def dgx_a100() -> Topology:
 
 
 PRESETS: Mapping[str, Callable[[], Topology]] = MappingProxyType(
-    {
-        "minsky": minsky,
-        "dgx1": dgx1,
-        "dgx2": dgx2,
-        "dgx-a100": dgx_a100,
-        "pcie-8x2socket": partial(pcie, 8, 2),
-    }
+    {"minsky": minsky, "dgx1": dgx1, "dgx2": dgx2, "dgx-a100": dgx_a100, "pcie-8x2socket": partial(pcie, 8, 2)}
 )
 """Machines by name."""
 

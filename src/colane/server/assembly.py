@@ -28,11 +28,7 @@ from colane.server.writer.quotas import QuotaKeeper
 
 
 def make_service(
-    store: Store,
-    config: ServiceConfig,
-    *,
-    clocks: Clocks | None = None,
-    agents: httpx.AsyncBaseTransport | None = None,
+    store: Store, config: ServiceConfig, *, clocks: Clocks | None = None, agents: httpx.AsyncBaseTransport | None = None
 ) -> Service:
     """Read the store and put a service together that leads; it acts once `run` runs.
 
@@ -88,11 +84,7 @@ def _drawn(store: Store, now_s: float, own: Leader | None, lease_s: float) -> tu
 
 
 def make_standby(
-    store: Store,
-    config: ServiceConfig,
-    *,
-    clocks: Clocks | None = None,
-    agents: httpx.AsyncBaseTransport | None = None,
+    store: Store, config: ServiceConfig, *, clocks: Clocks | None = None, agents: httpx.AsyncBaseTransport | None = None
 ) -> tuple[Service, Standby]:
     """Put a service together that shows what the store has until its standby leads; see `make_service`."""
     made = _assembled(store, config, clocks or Clocks(), agents)

@@ -93,12 +93,7 @@ TLS_CERT: Final[Setting[Path | None]] = Setting(
     help="Certificate (PEM) of what listens; callers trust the system's CAs and those in COLANE_CA_FILE.",
 )
 TLS_KEY: Final[Setting[Path | None]] = Setting(
-    name="tls_key",
-    read=path,
-    takes=Path,
-    metavar="FILE",
-    default_told="none",
-    help="The certificate's key (PEM).",
+    name="tls_key", read=path, takes=Path, metavar="FILE", default_told="none", help="The certificate's key (PEM)."
 )
 
 
@@ -315,10 +310,7 @@ NAME: Final[Setting[str | None]] = Setting(
     name="name", read=text, default_told="the machine's name", help="Name of the node, unique."
 )
 URL: Final[Setting[str | None]] = Setting(
-    name="url",
-    read=text,
-    variables=("COLANE_URL",),
-    help="Where the scheduler is; of several, all, with commas.",
+    name="url", read=text, variables=("COLANE_URL",), help="Where the scheduler is; of several, all, with commas."
 )
 DEVICES: Final[Setting[str | None]] = Setting(
     name="devices",

@@ -97,10 +97,7 @@ def note(member: GateMember) -> str:
 def times(member: GateMember, now_s: float) -> tuple[float, float]:
     """Service and wait with what is not booked yet."""
     passed_s = now_s - member.booked_s
-    return (
-        member.service_s + (passed_s if member.holds else 0.0),
-        member.wait_s + (passed_s if member.waits else 0.0),
-    )
+    return (member.service_s + (passed_s if member.holds else 0.0), member.wait_s + (passed_s if member.waits else 0.0))
 
 
 def state(member: GateMember) -> str:

@@ -59,13 +59,7 @@ OF_A_LAUNCH = frozenset(
 """What one launch of one job is told. A job that is submitted from within another brings that one's, and would save
 at its signal or count its samples where nothing is said of its own."""
 
-THREAD_POOLS = (
-    "OMP_NUM_THREADS",
-    "MKL_NUM_THREADS",
-    "OPENBLAS_NUM_THREADS",
-    "BLIS_NUM_THREADS",
-    "NUMEXPR_NUM_THREADS",
-)
+THREAD_POOLS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "BLIS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 """Variables that say how many threads a library starts. All the others fall back on the first."""
 
 

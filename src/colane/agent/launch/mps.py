@@ -57,10 +57,7 @@ class _Daemon:
     server_pids: frozenset[int] = field(default_factory=frozenset)
 
     def environment(self) -> dict[str, str]:
-        return {
-            "CUDA_MPS_PIPE_DIRECTORY": str(self.root / "pipe"),
-            "CUDA_MPS_LOG_DIRECTORY": str(self.root / "log"),
-        }
+        return {"CUDA_MPS_PIPE_DIRECTORY": str(self.root / "pipe"), "CUDA_MPS_LOG_DIRECTORY": str(self.root / "log")}
 
 
 class MpsManager:
@@ -233,12 +230,7 @@ class MpsManager:
         return text
 
     async def _spawn(
-        self,
-        account: Account,
-        arguments: list[str],
-        environment: dict[str, str],
-        stdin: int,
-        stdout: int | IO[bytes],
+        self, account: Account, arguments: list[str], environment: dict[str, str], stdin: int, stdout: int | IO[bytes]
     ) -> asyncio.subprocess.Process:
         """Run the control program as a user."""
         as_other: dict[str, Any] = {}

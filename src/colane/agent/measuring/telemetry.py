@@ -137,10 +137,7 @@ class AttemptMeter:
         return self._progress(now_s, self._cpu_s_max, held)
 
     def use(
-        self,
-        progress: Progress,
-        busy: Mapping[int, Mapping[int, float]],
-        held: Mapping[int, HeldByPid | None],
+        self, progress: Progress, busy: Mapping[int, Mapping[int, float]], held: Mapping[int, HeldByPid | None]
     ) -> JobUsage:
         """Return what its own processes take of this node, as of the sample just taken."""
         adopted_bytes = sum(resident_bytes(one.pid) for one in self._adopted)
@@ -155,12 +152,7 @@ class AttemptMeter:
         return self._progress(end_s, self._cpu_s_max, is_last=True)
 
     def _progress(
-        self,
-        now_s: float,
-        cpu_s: float,
-        held: Mapping[int, HeldByPid | None] | None = None,
-        *,
-        is_last: bool = False,
+        self, now_s: float, cpu_s: float, held: Mapping[int, HeldByPid | None] | None = None, *, is_last: bool = False
     ) -> Progress:
         steps, note = read_noted(self._steps_path)
         number, problem = save_problem(self._steps_path, steps) if steps else (0, "")

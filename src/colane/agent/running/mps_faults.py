@@ -82,11 +82,7 @@ class FaultSuspect(NamedTuple):
 
 def said_of(tail: str) -> Said | None:
     """What the end of a log says of a fatal error of a GPU; None where there was none."""
-    for pattern, said in (
-        (_ASSERTION, Said.ASSERTION),
-        (_ENDED_BY_SERVER, Said.ENDED_BY_SERVER),
-        (_FATAL, Said.ERROR),
-    ):
+    for pattern, said in ((_ASSERTION, Said.ASSERTION), (_ENDED_BY_SERVER, Said.ENDED_BY_SERVER), (_FATAL, Said.ERROR)):
         if pattern.search(tail):
             return said
     return None

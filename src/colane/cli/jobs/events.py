@@ -84,13 +84,7 @@ def _fields() -> set[str]:
 
 
 def _chosen(
-    scheduler: Client,
-    is_wanted: Callable[[Event], bool],
-    *,
-    follow: bool,
-    last: int,
-    after: int | None,
-    back: int,
+    scheduler: Client, is_wanted: Callable[[Event], bool], *, follow: bool, last: int, after: int | None, back: int
 ) -> Iterator[Event]:
     """Yield what was behind a number, or else the last of the newest `back`, and then what happens."""
     newest = int(scheduler.health()["events"])

@@ -47,8 +47,7 @@ def register(app: typer.Typer) -> None:
 def suspend(
     job: JobsArgument,
     to_host: Annotated[
-        bool,
-        typer.Option("--to-host", help="Move what running jobs have on their GPU to the host, and free the GPU."),
+        bool, typer.Option("--to-host", help="Move what running jobs have on their GPU to the host, and free the GPU.")
     ] = False,
     as_json: output.Json = False,
 ) -> None:

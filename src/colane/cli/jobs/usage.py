@@ -52,8 +52,7 @@ def usage(
     headings = ("USER", "GPU HOURS", "GPU USED", "ENDED", "FAILED", "RUNNING", "GPUS", "WAITING")
     columns = [ScreenColumn(heading, is_number=heading != "USER") for heading in headings]
     output.print_table(
-        columns,
-        [[one["user"], f"{one['gpu_s'] / HOUR_S:.2f}", _used(one), *map(str, _counts(one))] for one in rows],
+        columns, [[one["user"], f"{one['gpu_s'] / HOUR_S:.2f}", _used(one), *map(str, _counts(one))] for one in rows]
     )
 
 

@@ -23,10 +23,7 @@ LOOK_EVERY_S: Final = 0.5
 NodesArgument = Annotated[
     list[str],
     typer.Argument(
-        metavar="NODE...",
-        autocompletion=complete_nodes,
-        show_default=False,
-        help="Names, as colane nodes shows them.",
+        metavar="NODE...", autocompletion=complete_nodes, show_default=False, help="Names, as colane nodes shows them."
     ),
 ]
 

@@ -118,12 +118,7 @@ def agent(start: ServiceStart) -> None:
     except InputFileError as error:
         raise MisuseError(f"--topology: {error}") from error
     config = AgentConfig.of(
-        values,
-        name=values[NAME] or node_name(),
-        url=url,
-        state_dir=state_dir,
-        token=token,
-        topology=topology,
+        values, name=values[NAME] or node_name(), url=url, state_dir=state_dir, token=token, topology=topology
     )
     os.chdir("/")  # it may run for months: it must not keep a directory from being removed
     try:

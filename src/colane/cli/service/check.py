@@ -33,8 +33,7 @@ def _set_aside(path: Path) -> None:
 
 def check(
     file: Annotated[
-        Path | None,
-        typer.Argument(metavar="[FILE]", show_default="the store", help="A copy to look through instead."),
+        Path | None, typer.Argument(metavar="[FILE]", show_default="the store", help="A copy to look through instead.")
     ] = None,
     state: StateOption = None,
     *,

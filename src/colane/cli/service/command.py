@@ -34,11 +34,7 @@ class ServiceStart(NamedTuple):
     token: str | None = None  # the parent's
 
     def values(
-        self,
-        section: Section,
-        *,
-        without: Sequence[Setting[Any]] = (),
-        told: Mapping[str, Given] | None = None,
+        self, section: Section, *, without: Sequence[Setting[Any]] = (), told: Mapping[str, Given] | None = None
     ) -> Values:
         """Return the settings of a section, of which some flags belong to another, and some another service tells."""
         names = {setting.name for setting in section.settings} - {setting.name for setting in without}

@@ -55,9 +55,7 @@ def grafana(
     yaml.safe_dump(made.alerts(), sys.stdout, sort_keys=False, width=1000)
 
 
-def systemd(
-    service: Annotated[UnitOf, typer.Argument(show_default=False, help="Whose unit.")],
-) -> None:
+def systemd(service: Annotated[UnitOf, typer.Argument(show_default=False, help="Whose unit.")]) -> None:
     """Print a unit of systemd for the scheduler or an agent, as a service of the system.
 
     It starts the program that prints this; settings are those of /etc/colane/colane.toml. colane node add makes such a

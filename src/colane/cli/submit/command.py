@@ -111,10 +111,7 @@ Plan = Annotated[
 IfPlan = Annotated[
     str | None,
     typer.Option(
-        "--if-plan",
-        metavar="INDEX",
-        show_default=False,
-        help="Submit only while what --plan has said still holds.",
+        "--if-plan", metavar="INDEX", show_default=False, help="Submit only while what --plan has said still holds."
     ),
 ]
 Notify = Annotated[

@@ -103,9 +103,7 @@ _BATCH_BODY: Final[dict[str, Any]] = {
 
 
 async def submit_batch(
-    request: Request,
-    idempotency_key: IdempotencyKey = None,
-    if_plan: IfPlan = None,
+    request: Request, idempotency_key: IdempotencyKey = None, if_plan: IfPlan = None
 ) -> JSONResponse:
     """Append jobs to the queue's end, all or none; the answer names their ids in order."""
     return JSONResponse(await submit_all(request, await request.body(), idempotency_key, if_plan))
@@ -151,10 +149,7 @@ async def cancel_queued(
 
 
 async def submit(
-    request: Request,
-    body: JobRequest,
-    idempotency_key: IdempotencyKey = None,
-    if_plan: IfPlan = None,
+    request: Request, body: JobRequest, idempotency_key: IdempotencyKey = None, if_plan: IfPlan = None
 ) -> JSONResponse:
     """Append a job to the queue's end."""
     return JSONResponse(await submit_one(request, body, idempotency_key, if_plan))
@@ -250,11 +245,7 @@ async def launch(request: Request, number: JobIdPath) -> JSONResponse:
 
 
 router.add_api_route(
-    "/job/{number}/launch",
-    launch,
-    methods=["GET"],
-    responses=answered(LaunchObject),
-    route_class_override=LaunchRoute,
+    "/job/{number}/launch", launch, methods=["GET"], responses=answered(LaunchObject), route_class_override=LaunchRoute
 )
 
 

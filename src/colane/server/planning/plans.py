@@ -256,10 +256,7 @@ def same_outcome(one: str, other: str) -> bool:
 
 
 def sentence(
-    fate: Fate,
-    starts: Sequence[PlannedStartObject],
-    changes: Sequence[ChangeObject],
-    starts_in_s: float | None = None,
+    fate: Fate, starts: Sequence[PlannedStartObject], changes: Sequence[ChangeObject], starts_in_s: float | None = None
 ) -> str:
     """Return what becomes of a job in a sentence."""
     if fate.state == STARTS and starts[0]["index"] is None:

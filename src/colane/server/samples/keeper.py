@@ -99,11 +99,7 @@ class _EndedTicks:
         self._even: dict[int, tuple[list[tuple[str, int]], list[list[Values]]]] = {}
 
     def add(
-        self,
-        tick: int,
-        things: Sequence[Sequence[int]],
-        values: Sequence[Sequence[Values]],
-        name: Callable[[int], str],
+        self, tick: int, things: Sequence[Sequence[int]], values: Sequence[Sequence[Values]], name: Callable[[int], str]
     ) -> None:
         """Take what a node told in a tick: of each report the things and what it said of each."""
         if all(one == things[0] for one in things):

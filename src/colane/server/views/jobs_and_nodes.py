@@ -62,10 +62,7 @@ from colane.server.writer.driver import MemoryView
 from colane.server.writer.ledger import explain
 
 _SPEC_SCALARS = tuple(field.name for field in JOB_FIELDS if field.in_spec and field.shelf is Shelf.JOB)
-_NEEDS = (
-    *(field.name for field in JOB_FIELDS if field.in_spec and field.shelf is Shelf.NEEDS),
-    "batch_per_gpu",
-)
+_NEEDS = (*(field.name for field in JOB_FIELDS if field.in_spec and field.shelf is Shelf.NEEDS), "batch_per_gpu")
 
 
 _spec_scalars_of, _needs_of = attrgetter(*_SPEC_SCALARS), attrgetter(*_NEEDS)

@@ -360,11 +360,7 @@ def _sharing(overviews: OverviewMaker, holders: Holders) -> tuple[int, float | N
 
 
 def _look(
-    overviews: OverviewMaker,
-    placed: Iterable[Job],
-    nowhere: list[JobId],
-    idle: Iterable[IdleObject],
-    now_s: float,
+    overviews: OverviewMaker, placed: Iterable[Job], nowhere: list[JobId], idle: Iterable[IdleObject], now_s: float
 ) -> Iterator[LookObject]:
     driver = overviews.parts.driver
     if driver.problem is not None:

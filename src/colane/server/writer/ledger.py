@@ -242,11 +242,7 @@ def _said(turn: Turn, known: NodeRecord) -> NodeRecord:
     body = turn.registered.get(name)
     if body is not None:
         known = replace(
-            known,
-            secret=body.secret,
-            runs_as=body.runs_as,
-            agent_version=body.version,
-            replaced=body.replaced,
+            known, secret=body.secret, runs_as=body.runs_as, agent_version=body.version, replaced=body.replaced
         )
     node = replace(known.node, drain=turn.drained[name]) if name in turn.drained else known.node
     cluster_id = turn.set_apart.get(name, known.cluster_id)
