@@ -25,6 +25,31 @@ Format = Annotated[
 ESCAPES: Final = (("\\t", "\t"), ("\\n", "\n"))  # what shells leave as it is between plain quotes
 
 
+def printed(
+    template: str | None,
+    as_json: bool,
+    objects: Iterable[Mapping[str, Any]],
+    whole: Mapping[str, Any] | None = None,
+    known: Iterable[str] = (),
+) -> bool:
+    """Print objects as --format or --json asks; False where they are to be drawn for people.
+
+    Raises MisuseError: the text is no such template, or names what the objects do not have.
+
+    Args:
+        template: Of --format, None without.
+        as_json: Whether --json was given.
+        objects: What is printed.
+        whole: What --json prints in their place.
+        known: Names that are known though no object has them.
+    """
+    if template is not None:
+        print_formatted(template, objects, known)
+    elif as_json:
+        output.print_json(list(objects) if whole is None else whole)
+    return template is not None or as_json
+
+
 def print_formatted(template: str, objects: Iterable[Mapping[str, Any]], known: Iterable[str] = ()) -> None:
     """Print a line for each object.
 

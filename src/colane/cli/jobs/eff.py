@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import typer
 
 from colane.cli import output
-from colane.cli.formatting import Format, print_formatted
+from colane.cli.formatting import Format, printed
 from colane.cli.jobs import objects as jobs
 from colane.cli.output import ScreenColumn
 from colane.model.words import percent
@@ -49,11 +49,7 @@ def eff(job: jobs.JobArgument, as_json: output.Json = False, template: Format = 
     """
     with jobs.client() as scheduler:
         found = scheduler.efficiency(jobs.id_of(scheduler, job))
-    if template is not None:
-        print_formatted(template, [{"id": found["id"], **row} for row in found["rows"]])
-        return
-    if as_json:
-        output.print_json(found)
+    if printed(template, as_json, [{"id": found["id"], **row} for row in found["rows"]], found):
         return
     output.print_table(COLUMNS, [_row(row) for row in found["rows"]])
     for line in told(found):

@@ -11,7 +11,7 @@ import typer
 
 from colane.cli import output
 from colane.cli.errors import MisuseError
-from colane.cli.formatting import Format, print_formatted
+from colane.cli.formatting import Format, printed
 from colane.cli.jobs import objects as jobs
 from colane.cli.output import ScreenColumn
 from colane.client.errors import Refused
@@ -118,11 +118,7 @@ def list_jobs(
         else:
             listed = scheduler.listing(most, ended=everything, user=user, labels=labels, elements=elements)
             found, left_out = listed["jobs"], _left_out(listed["left_out"])
-    if template is not None:
-        print_formatted(template, map(_object, found), jobs.LATE_FIELDS)
-        return
-    if as_json:
-        output.print_json([_object(job) for job in found])
+    if printed(template, as_json, map(_object, found), known=jobs.LATE_FIELDS):
         return
     table(found, idle, expects=start)
     if not found:

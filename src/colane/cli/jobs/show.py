@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import typer
 
 from colane.cli import output
-from colane.cli.formatting import Format, print_formatted
+from colane.cli.formatting import Format, printed
 from colane.cli.jobs import objects as jobs
 from colane.cli.jobs.eff import summary, told
 from colane.cli.output import ScreenColumn
@@ -49,11 +49,7 @@ def show(job: jobs.JobArgument, as_json: output.Json = False, template: Format =
         reason = scheduler.why(job_id)
         used = None if as_json or found["first_start_s"] is None else _used(scheduler, job_id)
     whole = jobs.with_figures(found)
-    if template is not None:
-        print_formatted(template, [whole], jobs.LATE_FIELDS)
-        return
-    if as_json:
-        output.print_json(whole)
+    if printed(template, as_json, [whole], whole, known=jobs.LATE_FIELDS):
         return
     output.print_fields(_fields(found, reason))
     output.say()

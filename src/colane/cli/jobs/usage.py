@@ -9,7 +9,7 @@ import typer
 
 from colane.cli import output
 from colane.cli.errors import MisuseError
-from colane.cli.formatting import Format, print_formatted
+from colane.cli.formatting import Format, printed
 from colane.cli.jobs import objects as jobs
 from colane.cli.output import ScreenColumn
 from colane.model.quantities import parse_duration_s
@@ -43,11 +43,7 @@ def usage(
         raise MisuseError(f"--since: {error}") from error
     with jobs.client() as scheduler:
         rows = scheduler.usage(since_s)
-    if template is not None:
-        print_formatted(template, rows)
-        return
-    if as_json:
-        output.print_json(rows)
+    if printed(template, as_json, rows):
         return
     headings = ("USER", "GPU HOURS", "GPU USED", "ENDED", "FAILED", "RUNNING", "GPUS", "WAITING")
     columns = [ScreenColumn(heading, is_number=heading != "USER") for heading in headings]

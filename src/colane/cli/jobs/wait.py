@@ -12,7 +12,7 @@ import typer
 
 from colane.cli import output
 from colane.cli.errors import MisuseError
-from colane.cli.formatting import Format, print_formatted
+from colane.cli.formatting import Format, printed
 from colane.cli.jobs import objects as jobs
 from colane.cli.jobs.suspend import JobsArgument
 from colane.settings.readers import some_time_s
@@ -53,11 +53,7 @@ def wait(
             for each in jobs.until_ended(scheduler, list(ids)):
                 ended[each["id"]] = each
     in_order = [ended[each] for each in ids if each in ended]
-    if template is not None:
-        print_formatted(template, in_order, jobs.LATE_FIELDS)
-    elif as_json:
-        output.print_json(in_order)
-    else:
+    if not printed(template, as_json, in_order, known=jobs.LATE_FIELDS):
         for each in in_order:
             output.say(f"job {jobs.name_of(each)} {each['state']}: {each['reason']}")
     left = [ids[each] for each in ids if each not in ended]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from colane.cli import output
-from colane.cli.formatting import Format, print_formatted
+from colane.cli.formatting import Format, printed
 from colane.cli.jobs import objects as jobs
 from colane.client.errors import Refused, SchedulerError
 from colane.client.told import facts_of
@@ -68,11 +68,7 @@ def explain(
     expected = {} if start is None else {"expected_start": start.get("expected_start")}
     whole = {"id": job_id, "state": state, **reason, "starts_in_s": starts_in_s, **expected, "last_lines": last}
     whole["stacks"] = where
-    if template is not None:
-        print_formatted(template, [whole])
-        return
-    if as_json:
-        output.print_json(whole)
+    if printed(template, as_json, [whole], whole):
         return
     for line in _sentences(jobs.name_of(asked), state, reason):
         output.say(line)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from colane.cli import output
-from colane.cli.formatting import Format, print_formatted
+from colane.cli.formatting import Format, printed
 from colane.cli.jobs import objects as jobs
 from colane.cli.nodes.drain import state_text
 from colane.cli.output import ScreenColumn
@@ -63,11 +63,7 @@ def list_nodes(as_json: output.Json = False, template: Format = None) -> None:
         is_screen = not as_json and template is None
         idle = jobs.idle_of(scheduler) if is_screen else {}
         mechanisms = scheduler.health().get("mechanisms", {}) if is_screen else {}
-    if template is not None:
-        print_formatted(template, nodes)
-        return
-    if as_json:
-        output.print_json(nodes)
+    if printed(template, as_json, nodes):
         return
     output.print_table(COLUMNS, [row for node in nodes for row in _rows(node, idle)])
     for node in nodes:

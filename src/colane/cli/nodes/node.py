@@ -12,7 +12,7 @@ import typer
 from colane.cli import output
 from colane.cli.completing import complete_nodes
 from colane.cli.errors import FAILURE, FailureError, MisuseError, from_scheduler, one_line
-from colane.cli.formatting import Format, print_formatted
+from colane.cli.formatting import Format, printed
 from colane.cli.jobs import objects as jobs
 from colane.cli.nodes.command import differs
 from colane.cli.nodes.drain import Deadline, seconds
@@ -143,11 +143,7 @@ def list_added(as_json: output.Json = False, template: Format = None) -> None:
             if place.name not in known
         ),
     ]
-    if template is not None:
-        print_formatted(template, objects)
-        return
-    if as_json:
-        output.print_json(objects)
+    if printed(template, as_json, objects):
         return
     rows = [
         [

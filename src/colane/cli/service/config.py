@@ -10,7 +10,7 @@ import typer
 
 from colane.cli import output
 from colane.cli.errors import MisuseError
-from colane.cli.formatting import Format, print_formatted
+from colane.cli.formatting import Format, printed
 from colane.cli.output import ScreenColumn
 from colane.cli.service.command import ConfigOption
 from colane.model.words import count
@@ -46,11 +46,7 @@ def show(config: ConfigOption = None, as_json: output.Json = False, template: Fo
             raise MisuseError(str(error)) from error
         rows += [(f"{section.name}.{name}", given.raw, given.origin) for name, given in values.given.items()]
     objects = [{"setting": name, "value": value, "from": origin or None} for name, value, origin in rows]
-    if template is not None:
-        print_formatted(template, objects)
-        return
-    if as_json:
-        output.print_json(objects)
+    if printed(template, as_json, objects):
         return
     columns = [ScreenColumn(heading) for heading in ("SETTING", "VALUE", "FROM")]
     output.print_table(columns, [(name, _told(value), origin or "default") for name, value, origin in rows])

@@ -13,7 +13,7 @@ import typer
 
 from colane.cli import output
 from colane.cli.errors import FailureError, MisuseError
-from colane.cli.formatting import Format, print_formatted
+from colane.cli.formatting import Format, printed
 from colane.cli.jobs import objects as jobs
 from colane.cli.output import ScreenColumn
 
@@ -83,11 +83,7 @@ def list_tokens(as_json: output.Json = False, template: Format = None) -> None:
     """List tokens, yours or (for an operator) all: which users or nodes they stand for, and when they were made."""
     with jobs.client() as scheduler:
         known = scheduler.tokens()
-    if template is not None:
-        print_formatted(template, known)
-        return
-    if as_json:
-        output.print_json(known)
+    if printed(template, as_json, known):
         return
     columns = [ScreenColumn(heading) for heading in ("ID", "ROLE", "NAME", "MADE", "BY")]
     rows = [[one["id"], one["role"], one["name"], _day(one["made_s"]), one["made_by"]] for one in known]

@@ -7,7 +7,7 @@ from typing import Final
 import typer
 
 from colane.cli import output
-from colane.cli.formatting import Format, print_formatted
+from colane.cli.formatting import Format, printed
 
 COLUMNS: Final = (
     output.ScreenColumn("policy"),
@@ -32,11 +32,7 @@ def policies(as_json: output.Json = False, template: Format = None) -> None:
         *({"policy": name, "stands_for": None, "summary": SUMMARIES[name]} for name in POLICIES),
         *({"policy": name, "stands_for": meant, "summary": None} for name, meant in ALIASES.items()),
     ]
-    if template is not None:
-        print_formatted(template, objects)
-        return
-    if as_json:
-        output.print_json(objects)
+    if printed(template, as_json, objects):
         return
     rows = []
     for name in POLICIES:
