@@ -47,10 +47,8 @@ def place(root: Path) -> Path:
 def unpack(root: Path) -> Path:
     """Make the directory that goes on a job's path, and return it.
 
-    Jobs that run keep the one they started with: each version has its own, and none is taken away.
-
-    Raises:
-        OSError: It cannot be written.
+    Jobs that run keep the one they started with: each version has its own, and none is taken away. Raises OSError: it
+    cannot be written.
     """
     return put_whole(place(root), _write)
 

@@ -88,8 +88,7 @@ class DeviceClock:
     def end(self) -> None:
         """Mark the end of the last steps, which share an event, at the end of the process.
 
-        Raises:
-            RuntimeError: An error of CUDA.
+        Raises RuntimeError: an error of CUDA.
         """
         if self._steps:
             self._mark(time.perf_counter(), self.waited_s, is_late=True)
@@ -97,16 +96,14 @@ class DeviceClock:
     def begin_anew(self) -> None:
         """Let the time since the last boundary be no step's: a state was saved, a model evaluated.
 
-        Raises:
-            RuntimeError: An error of CUDA.
+        Raises RuntimeError: an error of CUDA.
         """
         self._mark(time.perf_counter(), None)
 
     def timed(self) -> list[tuple[int, float]]:
         """Give how many steps, the oldest first, took how long each, of those that the GPU is done with.
 
-        Raises:
-            RuntimeError: An error of CUDA.
+        Raises RuntimeError: an error of CUDA.
         """
         found = []
         with excluded as may_ask:
@@ -148,8 +145,7 @@ class DeviceClock:
 def of_process() -> DeviceClock | None:
     """Make the clock of a process that uses a GPU through PyTorch; None of any other.
 
-    Raises:
-        RuntimeError: An error of CUDA.
+    Raises RuntimeError: an error of CUDA.
     """
     torch = sys.modules.get("torch")
     cuda = getattr(torch, "cuda", None)

@@ -22,8 +22,7 @@ _is_at_end = False
 def start(work: Callable[..., None], *args: Any) -> None:
     """Call it in a thread of its own, unless the process is at its end.
 
-    Raises:
-        RuntimeError: There can be no more threads.
+    Raises RuntimeError: there can be no more threads.
     """
     beginning = _thread.allocate_lock()
     beginning.acquire()

@@ -41,10 +41,8 @@ def agree(wanted: int, *, has_failed: bool) -> tuple[int, bool]:
 def form(ranks: int) -> bool:
     """Form the group of the first `ranks` ranks; whether this process is one of them.
 
-    Where they meet is a port that the first one listens on before it is told, so that it cannot have been taken.
-
-    Raises:
-        Exception: Another rank did not come in time, or is gone.
+    Where they meet is a port that the first one listens on before it is told, so that it cannot have been taken. Raises
+    Exception: another rank did not come in time, or is gone.
     """
     from datetime import timedelta
 

@@ -91,10 +91,7 @@ class TurnTaker:
     )
 
     def __init__(
-        self,
-        words: memoryview,
-        stamp: Callable[[int], None] | None = None,
-        stays: Callable[[int], None] | None = None,
+        self, words: memoryview, stamp: Callable[[int], None] | None = None, stays: Callable[[int], None] | None = None
     ) -> None:
         """Begin; nothing is opened before the first question.
 
@@ -369,8 +366,7 @@ def ranks_here() -> int:
 def read_request(data: bytes) -> tuple[int, int, int, int, int]:
     """Read a request: kind, pid as the process sees it, ranks, step, serial number.
 
-    Raises:
-        ValueError: It is none, or of another protocol.
+    Raises ValueError: it is none, or of another protocol.
     """
     if len(data) != REQUEST.size:
         raise ValueError(f"{len(data)} bytes are no request")

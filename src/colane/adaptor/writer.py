@@ -102,10 +102,8 @@ class VersionError(WireError):
 def create(path: str | os.PathLike[str]) -> None:
     """Put a fresh steps file at `path`, readable and writable by its owner, replacing an older one at once.
 
-    Its blocks are reserved, because a store into a hole of a mapped file kills the job when the disk is full.
-
-    Raises:
-        OSError: the directory does not exist, cannot be written, or is full.
+    Its blocks are reserved, because a store into a hole of a mapped file kills the job when the disk is full. Raises
+    OSError: the directory does not exist, cannot be written, or is full.
     """
     draft = f"{os.fspath(path)}.new"
     if os.path.lexists(draft):

@@ -251,8 +251,7 @@ class Core:
     def why_held(self, job: JobId) -> Reason:
         """Why a live job that no policy is asked about is where it is: something holds it, or it does not wait.
 
-        Raises:
-            KeyError: There is no such live job.
+        Raises KeyError: there is no such live job.
         """
         asked = self.state.jobs[job]
         if asked.array is not None and len(asked.holds) == 1:
@@ -288,8 +287,7 @@ class Core:
         turns = self.policy.turns
         rule, quantum_s = self.config.turn_rule, self.config.quantum_s
         return Turns(
-            rule=turns.rule if rule is None else rule,
-            quantum_s=turns.quantum_s if quantum_s is None else quantum_s,
+            rule=turns.rule if rule is None else rule, quantum_s=turns.quantum_s if quantum_s is None else quantum_s
         )
 
     def tuning_waits_s(self, job: JobId) -> tuple[float, ...]:

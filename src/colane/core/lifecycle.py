@@ -48,10 +48,7 @@ MOVES: Mapping[tuple[JobState, JobState], str] = MappingProxyType(
         (S.RUNNING_PROTECTED, S.RUNNING_PROTECTED): "another lane of its GPU; out of its lane's turns, or back in them",
         (S.RUNNING_PROTECTED, S.PAUSED): "suspended; it waits at a step boundary",
         (S.RUNNING_PROTECTED, S.STOPPING): "cancelled, over time, or done with the steps asked for",
-        (
-            S.RUNNING_PROTECTED,
-            S.QUEUED,
-        ): "its node was lost, it failed and may be tried again, or it saved late",
+        (S.RUNNING_PROTECTED, S.QUEUED): "its node was lost, it failed and may be tried again, or it saved late",
         (S.RUNNING_PROTECTED, S.SUCCEEDED): "its process exited with 0",
         (S.RUNNING_PROTECTED, S.FAILED): "its process failed",
         (S.RUNNING_PROTECTED, S.OUT_OF_MEMORY): "it ran out of memory",
@@ -92,10 +89,7 @@ MOVES: Mapping[tuple[JobState, JobState], str] = MappingProxyType(
             S.STOPPING,
             S.FAILED,
         ): "its node was lost too often, one of its nodes failed it, or it borrowed cores too often",
-        (
-            S.STOPPING,
-            S.SUCCEEDED,
-        ): "its process is gone; it had made the steps asked for, or left with 0 in time",
+        (S.STOPPING, S.SUCCEEDED): "its process is gone; it had made the steps asked for, or left with 0 in time",
         (S.STOPPING, S.OUT_OF_MEMORY): "its processes on all nodes are gone; one had run out of memory",
     }
 )
@@ -124,8 +118,7 @@ class InvalidMoveError(Exception):
 def move(job: Job, to: JobState, at_s: float, reason: Reason) -> Job:
     """The job after a move, its story one line longer; see `moves`.
 
-    Raises:
-        InvalidMoveError: The table has no such move.
+    Raises InvalidMoveError: the table has no such move.
     """
     return moves(job, at_s, ((to, reason),))
 
@@ -138,10 +131,8 @@ def noted(job: Job, at_s: float, reason: Reason) -> Job:
 def moves(job: Job, at_s: float, steps: Sequence[tuple[JobState, Reason]]) -> Job:
     """The job after several moves at one time, each allowed by the table after the one before it.
 
-    It is a copy: other fields may be set in it before it is put anywhere.
-
-    Raises:
-        InvalidMoveError: The table lacks one of them.
+    It is a copy: other fields may be set in it before it is put anywhere. Raises InvalidMoveError: the table lacks one
+    of them.
     """
     moved, told = job.copied(), list[StateChange]()
     state = job.state

@@ -23,8 +23,7 @@ __all__ = ["StudyFrames", "study"]
 def __getattr__(name: str) -> object:
     """Import what notebooks use where it is used: commands import rooms of this package, and nothing else of it.
 
-    Raises:
-        AttributeError: There is none of that name.
+    Raises AttributeError: there is none of that name.
     """
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

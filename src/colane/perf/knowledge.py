@@ -103,8 +103,7 @@ class Knowledge(Estimates):
     def forget_speed(self, key: ProfileKey) -> Profile:
         """Its jobs have changed since they were measured alone: what is left of the profile is returned and kept.
 
-        Raises:
-            KeyError: There is no such profile.
+        Raises KeyError: there is no such profile.
         """
 
     @abstractmethod

@@ -54,8 +54,7 @@ class LinearFit(NamedTuple):
 def fit_line(points: Sequence[tuple[float, float, float]]) -> LinearFit:
     """Fit delta over (sum of C, sum of M, delta); a feature that never varies gets weight 0.
 
-    Raises:
-        ValueError: There is no point.
+    Raises ValueError: there is no point.
     """
     import numpy as np  # noqa: PLC0415 - the core must import without numpy
 

@@ -40,8 +40,7 @@ log = logging.getLogger(__name__)
 def budget_s(policies: Iterable[str], given_s: float | None) -> float:
     """Return what a pass of a user's own policy may take.
 
-    Raises:
-        ValueError: It is given, and no policy is the user's own.
+    Raises ValueError: it is given, and no policy is the user's own.
     """
     if given_s is None:
         return BUDGET_S
@@ -96,8 +95,7 @@ class StrictPolicy:
     def plan(self, view: ClusterView) -> Plan:
         """What the policy plans.
 
-        Raises:
-            PolicyFaultError: It raised, took too long, returned no plan, or wrote into what it was shown.
+        Raises PolicyFaultError: it raised, took too long, returned no plan, or wrote into what it was shown.
         """
         shown = ShownJobs(view)
         try:
@@ -195,10 +193,7 @@ class GuardedPolicy:
 def strict(text: str, budget_s: float = BUDGET_S, *, as_published: bool = True) -> Policy:
     """A policy for a simulation: as published, where nothing else is said; a user's own is held to its time.
 
-    The first failure of a user's own is an error.
-
-    Raises:
-        UnknownPolicyError: There is none such.
+    The first failure of a user's own is an error. Raises UnknownPolicyError: there is none such.
     """
     policy = create(text, as_published=as_published)
     return StrictPolicy(policy, path_of(text), budget_s) if is_file(text) else policy

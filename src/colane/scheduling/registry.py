@@ -60,9 +60,7 @@ def bounded(name: str, max_wait_s: float) -> Composed:
     """A registered policy under which a job that has waited longer is overdue, as it is on a cluster that people use.
 
     Baselines are published without such a bound; one that is named with the policy, or `as_published=yes`, stands.
-
-    Raises:
-        UnknownPolicyError: As `create`.
+    Raises UnknownPolicyError: as `create`.
     """
     policy = for_service(name)
     if "max_wait_s=" in name or policy.is_as_published:
@@ -82,8 +80,7 @@ ROUND_MIN_S: Final = 10.0
 def for_service(name: str) -> Composed:
     """A registered policy for jobs that really run: in each of its rounds some of them may change places.
 
-    Raises:
-        UnknownPolicyError: As `create`; or its rounds are shorter than such a change takes.
+    Raises UnknownPolicyError: as `create`; or its rounds are shorter than such a change takes.
     """
     policy = create(name)
     order = policy.order

@@ -15,11 +15,7 @@ from colane.model.job import Job
 from colane.model.progress import KEPT, UNGATED, Progress
 from colane.model.reason import Reason, Why
 
-WHYS: Final[Mapping[str, Why]] = {
-    UNGATED: Why.OUT_OF_TURNS,
-    KEPT: Why.KEPT_WAITING,
-    "": Why.TAKES_TURNS_AGAIN,
-}
+WHYS: Final[Mapping[str, Why]] = {UNGATED: Why.OUT_OF_TURNS, KEPT: Why.KEPT_WAITING, "": Why.TAKES_TURNS_AGAIN}
 
 
 def told(step: Step, job: Job, progress: Progress) -> Job:

@@ -49,8 +49,7 @@ class Chart(NamedTuple):
 def write_charts(charts: Iterable[Chart], out_dir: Path) -> tuple[tuple[Path, ...], list[Picture]]:
     """Write each as PNG into a directory, which is made where it is missing; return the files, and what a page shows.
 
-    Raises:
-        OSError: One cannot be written.
+    Raises OSError: one cannot be written.
     """
     from colane.lab.report import style  # noqa: PLC0415 - matplotlib takes half a second to import
 

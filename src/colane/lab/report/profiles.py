@@ -115,8 +115,7 @@ def drawings(findings: Findings) -> Iterator[Chart]:
 def write(findings: Findings, out_dir: Path, *, title: str) -> tuple[Path, ...]:
     """Write `profile.html`, `profile.json` and the figures as PNG; return the paths, the page first.
 
-    Raises:
-        OSError: The directory cannot be written.
+    Raises OSError: the directory cannot be written.
     """
     sets = summarise_sets(findings.measurements)
     said = [verdict(sets)] if sets else [_count(findings.profiles)]

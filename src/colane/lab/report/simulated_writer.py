@@ -41,10 +41,8 @@ class Written:
 def write(study: Study, out_dir: Path) -> Written:
     """Write everything into a directory, which is made where it is missing.
 
-    The same runs give the same bytes, but for `decision_s` and `wall_s` in `summary.json`.
-
-    Raises:
-        OSError: The directory cannot be written.
+    The same runs give the same bytes, but for `decision_s` and `wall_s` in `summary.json`. Raises OSError: the
+    directory cannot be written.
     """
     out_dir.mkdir(parents=True, exist_ok=True)
     figures, pictures = html.write_charts(_charts(study), out_dir)
@@ -383,8 +381,7 @@ CSV_COLUMNS = (
 def write_jobs(run: SimulatedRun, jobs: Mapping[int, TraceJob], path: Path) -> Path:
     """Write one row a job, in order of id; `pause_s` only where a job waited for turns.
 
-    Raises:
-        OSError: The file cannot be written.
+    Raises OSError: the file cannot be written.
     """
     with path.open("w", encoding="utf-8", newline="") as file:
         rows = csv.writer(file, lineterminator="\n")
@@ -428,8 +425,7 @@ def _cells(column: Floats) -> list[float] | list[float | str]:
 def write_refused(runs: Iterable[SimulatedRun], path: Path) -> None:
     """Write the jobs that were refused, or remove the file where there are none.
 
-    Raises:
-        OSError: The file cannot be written.
+    Raises OSError: the file cannot be written.
     """
     lines = dict.fromkeys(chain.from_iterable(run.refused for run in runs))
     if lines:

@@ -107,8 +107,7 @@ def run_policies(
 def names_of(policies: Sequence[str]) -> dict[str, str]:
     """What is asked for, by the name that reports use.
 
-    Raises:
-        ValueError: One cannot be run, or reports could not tell two apart.
+    Raises ValueError: one cannot be run, or reports could not tell two apart.
     """
     named: dict[str, str] = {}
     for text in policies:

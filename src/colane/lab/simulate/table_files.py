@@ -74,8 +74,7 @@ def pair_type(named: Path | None = None) -> str:
 def file_of(named: Path | None, name: Path) -> Path:
     """Return a table that must be there, in that directory or in the one that `DATA_VARIABLE` names.
 
-    Raises:
-        InputFileError: It is not.
+    Raises InputFileError: it is not.
     """
     folder = named if named is not None else Path(os.environ.get(DATA_VARIABLE, ""))
     if not (folder / name).is_file():

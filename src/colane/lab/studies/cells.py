@@ -133,8 +133,7 @@ _COLUMNS: Final = (
 def whole(path: Path) -> Iterator[Path]:
     """Give a draft to write, which is put in the place of a file once it is written: no reader ever sees a part of it.
 
-    Raises:
-        OSError: It cannot be written.
+    Raises OSError: it cannot be written.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f".{path.name}.{os.getpid()}")

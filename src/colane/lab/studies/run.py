@@ -177,8 +177,7 @@ def comparisons_table(rows: Sequence[Mapping[str, Any]]) -> TidyTable:
 def extra_table(extra: Extra, results: Iterable[CellResult]) -> TidyTable:
     """One row for each job, for each time a job was on GPUs, or for each moment from which on something else holds.
 
-    Raises:
-        KeyError: It is no table.
+    Raises KeyError: it is no table.
     """
     columns, rows_of = TABLES[extra]
     return TidyTable((*KEY, *columns), ((*found.key, *row) for found in results for row in rows_of(found)))
@@ -262,8 +261,7 @@ class Results:
 def look(plan: StudyPlan, out: Path) -> KeptCells:
     """Hold what is kept against the study, after judging that what the study names can be read.
 
-    Raises:
-        ValueError: Something that the study names is not there or not right.
+    Raises ValueError: something that the study names is not there or not right.
     """
     jobs = len(request.load(plan.request_of(plan.loads[0]), plan.seeds[0]).workload.jobs)
     if plan.window is not None and plan.window[1] > jobs:
@@ -328,8 +326,7 @@ def _measured(plan: StudyPlan, cell: CellResult) -> dict[str, Value]:
 def write_results(found: Results) -> list[Path]:
     """Write the tables that the study asks for, and the sentences for programs.
 
-    Raises:
-        OSError: One cannot be written.
+    Raises OSError: one cannot be written.
     """
     plan, out = found.plan, found.out
     paths = [write_table(out / f"{name}.csv", table) for name, table in tables(found)]

@@ -72,8 +72,7 @@ class Cluster:
 def load(name: str | Path) -> Cluster:
     """Return a preset by name, or the cluster of a YAML file or of a node list (`.csv`, `.csv.gz`).
 
-    Raises:
-        InputFileError: No such preset or file, or the file is not right: the message names the key and the fix.
+    Raises InputFileError: no such preset or file, or the file is not right: the message names the key and the fix.
     """
     path = Path(name)
     if str(name) in preset_names():
@@ -104,8 +103,7 @@ def preset_names() -> tuple[str, ...]:
 def read(path: Path) -> Cluster:
     """Read a cluster file.
 
-    Raises:
-        InputFileError: It cannot be read, is not YAML, or a key is unknown, missing or wrong.
+    Raises InputFileError: it cannot be read, is not YAML, or a key is unknown, missing or wrong.
     """
     try:
         document = yaml.safe_load(read_text(path))

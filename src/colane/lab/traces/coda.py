@@ -77,8 +77,7 @@ class Coda:
 def coda(params: Coda | None = None, *, seed: int) -> Workload:
     """Make the month. CPU-only jobs are in it: their `gpus` is 0.
 
-    Raises:
-        ValueError: Fewer than two jobs, or ratios that leave no job of a kind.
+    Raises ValueError: fewer than two jobs, or ratios that leave no job of a kind.
     """
     params = params or Coda()
     cpu_jobs = round(params.jobs * params.cpu_ratio)

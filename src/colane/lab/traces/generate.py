@@ -111,9 +111,7 @@ def topology(*, jobs: int, seed: int, mean_gap_s: float = 10.0) -> Workload:
     Gaps are Poisson counts of whole seconds; batch class Binomial(3, 0.1) of 1, 4, 128, 64 (the code swaps the last
     two); GPUs Binomial(2, 0.39) + 1; model Binomial(1, 0.2): AlexNet or GoogLeNet; minimal utility uniform in
     0.30..0.52. Jobs run the 4000 iterations of the published profile; how long that takes follows from where they run.
-
-    Raises:
-        ValueError: No jobs, or a gap below 0.
+    Raises ValueError: no jobs, or a gap below 0.
     """
     rng = _rng(jobs, seed)
     if mean_gap_s < 0:
@@ -148,10 +146,7 @@ def heavy_tailed(
     """Log-normal run times and uniform arrivals, like the 100-job trace of Salus (MLSys 2020, Table 2).
 
     Three minutes of mean run time follow from its Table 2 (170.6 - 167.6 min); sigma and the 37 minutes of arrivals
-    were found by search so that a simulation gives that table, not measured.
-
-    Raises:
-        ValueError: No models or no jobs.
+    were found by search so that a simulation gives that table, not measured. Raises ValueError: no models or no jobs.
     """
     rng = _rng(jobs, seed, models)
     submit_s = np.sort(rng.uniform(0, span_s, jobs))

@@ -32,8 +32,7 @@ GPU_MEMORY_BYTES: Final[Mapping[str, int]] = {
 def read(path: Path) -> tuple[Node, ...]:
     """Read a node list, in its order.
 
-    Raises:
-        InputFileError: It cannot be read, is no such list (the column to blame is named), or a row is bad.
+    Raises InputFileError: it cannot be read, is no such list (the column to blame is named), or a row is bad.
     """
     text = read_text(path)
     head = text[:HEAD_CHARS]

@@ -57,8 +57,7 @@ class Sheet:
     def column(self, name: str, parse: Callable[[str], T]) -> list[T]:
         """Return one column parsed. Cells of bad rows hold None, which `good` keeps from the reader's eyes.
 
-        Raises:
-            InputFileError: There is no such column, or a cell is bad and bad rows may not be skipped.
+        Raises InputFileError: there is no such column, or a cell is bad and bad rows may not be skipped.
         """
         self.need(name)
         cells = self._columns[name]
@@ -85,8 +84,7 @@ class Sheet:
     def unique_names(self, name: str) -> list[str]:
         """Return a column of names that each stand once.
 
-        Raises:
-            InputFileError: It is missing, or a cell of it is bad or stands twice (unless rows may be skipped).
+        Raises InputFileError: it is missing, or a cell of it is bad or stands twice (unless rows may be skipped).
         """
         found = self.column(name, cells.word)
         self.unique(found, name)
@@ -123,8 +121,7 @@ class Sheet:
 def numbered_rows(path: Path, text: str, delimiter: str = ",") -> list[tuple[int, list[str]]]:
     """Rows of delimited text with the line each ends on; blank lines are left out.
 
-    Raises:
-        InputFileError: A quoted cell never ends, or a cell is absurdly long.
+    Raises InputFileError: a quoted cell never ends, or a cell is absurdly long.
     """
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
     try:
@@ -138,8 +135,7 @@ def read_sheet(
 ) -> Sheet:
     """Read a table. Its first row is the header, unless `names` gives the columns of a file without one.
 
-    Raises:
-        InputFileError: It has no header, a column twice, or a row of the wrong length (unless rows may be skipped).
+    Raises InputFileError: it has no header, a column twice, or a row of the wrong length (unless rows may be skipped).
     """
     rows = numbered_rows(path, text, delimiter)
     if names is None:

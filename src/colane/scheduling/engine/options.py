@@ -53,8 +53,7 @@ class PolicyOptionError(ValueError):
 def configured(policy: T, text: str) -> T:
     """The policy with the options of `name:option=value,...`.
 
-    Raises:
-        PolicyOptionError: There is no such option, its value is none it can have, or it is said twice.
+    Raises PolicyOptionError: there is no such option, its value is none it can have, or it is said twice.
     """
     base, _, options = text.partition(":")
     kinds = _kinds(policy)

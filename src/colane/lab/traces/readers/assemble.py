@@ -96,8 +96,7 @@ def gpus_of_share(gpus: float) -> tuple[int, float]:
 def load_json(path: Path, text: str) -> Any:  # noqa: ANN401 - JSON is what its file says
     """Parse JSON.
 
-    Raises:
-        InputFileError: It is not JSON, or has a key twice in one object, of which one value would be lost.
+    Raises InputFileError: it is not JSON, or has a key twice in one object, of which one value would be lost.
     """
     try:
         return json.loads(text, object_pairs_hook=_unique)

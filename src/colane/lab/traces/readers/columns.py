@@ -107,8 +107,7 @@ Told = Mapping[str, str]  # the column of each field that is told
 def parse_columns(text: str) -> dict[str, str]:
     """Read `submit=Submit,duration=Elapsed,gpus=AllocGPUS`.
 
-    Raises:
-        ValueError: It is not so written, names no such field, or leaves one out that is needed.
+    Raises ValueError: it is not so written, names no such field, or leaves one out that is needed.
     """
     told: dict[str, str] = {}
     for word in text.split(","):
@@ -249,8 +248,7 @@ def _is_job(line: str) -> bool:
 def read_swf(path: Path, text: str, options: Options) -> Workload:
     """Read the Standard Workload Format: each processor counts as a GPU, as the archive knows no others.
 
-    Raises:
-        InputFileError: A bad or duplicate row (unless rows may be skipped), no jobs.
+    Raises InputFileError: a bad or duplicate row (unless rows may be skipped), no jobs.
     """
     lines = [(number, line.split()) for number, line in enumerate(text.splitlines(), 1) if _is_job(line)]
     sheet = Sheet(path, SWF_COLUMNS, lines, skip_bad_rows=options.skip_bad_rows)
@@ -261,8 +259,7 @@ def read_swf(path: Path, text: str, options: Options) -> Workload:
 def read_sacct(path: Path, text: str, options: Options) -> Workload:
     """Read what `sacct -p` or `--parsable2` prints; rows of steps are left out and counted.
 
-    Raises:
-        InputFileError: A missing column, a bad or duplicate row (unless rows may be skipped), no jobs.
+    Raises InputFileError: a missing column, a bad or duplicate row (unless rows may be skipped), no jobs.
     """
     sheet = read_sheet(path, text, delimiter="|", skip_bad_rows=options.skip_bad_rows)
     return _read(sheet, SACCT, SACCT_LAYOUTS[0].of(text), options)
@@ -271,8 +268,7 @@ def read_sacct(path: Path, text: str, options: Options) -> Workload:
 def read_told(told: Told, path: Path, text: str, options: Options) -> Workload:
     """Read a table by the columns that are told.
 
-    Raises:
-        InputFileError: A missing column, a bad or duplicate row (unless rows may be skipped), no jobs.
+    Raises InputFileError: a missing column, a bad or duplicate row (unless rows may be skipped), no jobs.
     """
     sheet = read_sheet(path, text, delimiter=delimiter_of(text), skip_bad_rows=options.skip_bad_rows)
     return _read(sheet, NAMED, told, options)
@@ -293,8 +289,7 @@ class Published(NamedTuple):
     def read(self, path: Path, text: str, options: Options) -> Workload:
         """Read it.
 
-        Raises:
-            InputFileError: A missing column, a bad or duplicate row (unless rows may be skipped), no jobs.
+        Raises InputFileError: a missing column, a bad or duplicate row (unless rows may be skipped), no jobs.
         """
         names = self.layout.columns if isinstance(self.layout, Bare) else None
         sheet = read_sheet(path, text, names=names, skip_bad_rows=options.skip_bad_rows)

@@ -73,11 +73,9 @@ def read(path: Path, text: str, options: Options) -> Workload:
     """Read a trace. Jobs are named by their place in the file, from 0 as Gavel numbers them.
 
     A priority weight other than 1 becomes the label `weight`. A service-level objective becomes the label `slo_ratio`:
-    Gavel gives a job its time alone times this number (1.2, 2 or 10) from submission to end. Jobs of no step, which
-    the oldest files have, are left out and counted.
-
-    Raises:
-        InputFileError: A bad row (unless rows may be skipped) or no jobs.
+    Gavel gives a job its time alone times this number (1.2, 2 or 10) from submission to end. Jobs of no step, which the
+    oldest files have, are left out and counted. Raises InputFileError: a bad row (unless rows may be skipped) or no
+    jobs.
     """
     width = len(first_row(text[:HEAD_CHARS], "\t"))
     layout = next((each for each in LAYOUTS if len(each.columns) == width), TEN)
@@ -87,10 +85,8 @@ def read(path: Path, text: str, options: Options) -> Workload:
 def read_shockwave(path: Path, text: str, options: Options) -> Workload:
     """Read Shockwave's trace as Gavel's: the duration is the job's; its mode becomes the label `mode`.
 
-    A job of a mode other than `static` changes its batch as it runs, which is not played: such jobs are counted.
-
-    Raises:
-        InputFileError: A bad row (unless rows may be skipped) or no jobs.
+    A job of a mode other than `static` changes its batch as it runs, which is not played: such jobs are counted. Raises
+    InputFileError: a bad row (unless rows may be skipped) or no jobs.
     """
     workload = _read(path, text, TWELVE, SHOCKWAVE_NAME, options)
     dynamic = sum("mode" in job.spec.labels for job in workload.jobs)

@@ -57,9 +57,7 @@ def run_times(sheet: Sheet, log: Moments) -> tuple[dict[int, float], tuple[Note,
 
     The run time is end - start. Left out and counted: jobs that had not ended, and jobs that never started. Told: jobs
     whose `duration` is another, and jobs that started before they were submitted, each with the line of the first.
-
-    Raises:
-        InputFileError: A job ends before it starts, or has ended without an end (unless rows may be skipped).
+    Raises InputFileError: a job ends before it starts, or has ended without an end (unless rows may be skipped).
     """
     ran: dict[int, float] = {}
     unended: list[int] = []
@@ -149,8 +147,7 @@ class JobList:
     def read(self, path: Path, text: str, options: Options) -> Workload:
         """Read a list.
 
-        Raises:
-            InputFileError: A missing column, a bad or duplicate row (unless rows may be skipped), no jobs.
+        Raises InputFileError: a missing column, a bad or duplicate row (unless rows may be skipped), no jobs.
         """
         named = next((layout.columns for layout in self.layouts if isinstance(layout, Bare)), None)
         sheet = read_sheet(path, text, names=named, skip_bad_rows=options.skip_bad_rows)

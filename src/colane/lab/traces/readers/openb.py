@@ -44,10 +44,8 @@ def read(path: Path, text: str, options: Options) -> Workload:
     A `gpu_spec` of one type is the type the job needs; one of several cannot be said of a job, and is counted.
 
     A list of the first five columns, with or without `gpu_spec`, has no times: its pods are submitted at once, and of
-    unknown duration.
-
-    Raises:
-        InputFileError: A missing column, a bad or duplicate row (unless rows may be skipped), no jobs.
+    unknown duration. Raises InputFileError: a missing column, a bad or duplicate row (unless rows may be skipped), no
+    jobs.
     """
     sheet = read_sheet(path, text, skip_bad_rows=options.skip_bad_rows)
     names = sheet.unique_names("name")

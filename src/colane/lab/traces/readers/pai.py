@@ -97,10 +97,8 @@ class Launch(NamedTuple):
 def read(path: Path, text: str, options: Options) -> Workload:
     """Read the task table, given it or the job table beside it.
 
-    Jobs without a start or an end (never started, or running when the trace was taken) are left out and counted.
-
-    Raises:
-        InputFileError: The task table is missing, a bad row (unless rows may be skipped), no jobs.
+    Jobs without a start or an end (never started, or running when the trace was taken) are left out and counted. Raises
+    InputFileError: the task table is missing, a bad row (unless rows may be skipped), no jobs.
     """
     other = JOB_UNREAD
     if len(text.partition("\n")[0].split(",")) == len(JOB_COLUMNS):

@@ -41,11 +41,8 @@ JSON_COLUMNS = ("jobid", "submitted_time", "vc", "user", "status")
 def read_csv(path: Path, text: str, options: Options) -> Workload:
     """Read the filtered form. Its jobs have no names: `row-N` is the N-th below the header.
 
-    `gpu_time` is that of all GPUs, by which the units are judged.
-
-    Raises:
-        InputFileError: A bad row, also one whose GPU time is not GPUs x duration (unless rows may be skipped), or no
-            jobs.
+    `gpu_time` is that of all GPUs, by which the units are judged. Raises InputFileError: a bad row, also one whose GPU
+    time is not GPUs x duration (unless rows may be skipped), or no jobs.
     """
     sheet = read_sheet(path, text, skip_bad_rows=options.skip_bad_rows)
     submit_s = sheet.column("timestamp", cells.stamp)
@@ -75,9 +72,7 @@ def read_json(path: Path, text: str, options: Options) -> Workload:
 
     Jobs without such an attempt, or still running when the trace was taken, have no run time: left out and counted.
     Told are jobs whose attempts list no servers, which are taken as CPU-only, and jobs whose attempts differ in GPUs.
-
-    Raises:
-        InputFileError: Not a list of such jobs, a bad job (unless they may be skipped), no jobs.
+    Raises InputFileError: not a list of such jobs, a bad job (unless they may be skipped), no jobs.
     """
     sheet, ran = _sheet(path, text, options)
     names = sheet.unique_names("jobid")

@@ -26,8 +26,7 @@ LAYOUTS = (Header(read=("name", "time", "application", "num_replicas", "batch_si
 def read(path: Path, text: str, options: Options) -> Workload:
     """Read a workload; the total batch size becomes the label `batch_size_total`, each GPU's share the batch size.
 
-    Raises:
-        InputFileError: A missing column, a bad or duplicate row (unless rows may be skipped), no jobs.
+    Raises InputFileError: a missing column, a bad or duplicate row (unless rows may be skipped), no jobs.
     """
     sheet = read_sheet(path, text, skip_bad_rows=options.skip_bad_rows)
     names, models = sheet.column("name", cells.word), sheet.column("application", cells.word)

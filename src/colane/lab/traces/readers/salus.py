@@ -27,8 +27,7 @@ def split_workload(name: str) -> tuple[str, int | None]:
 def read(path: Path, text: str, options: Options) -> Workload:
     """Read a job list; every job runs on one GPU.
 
-    Raises:
-        InputFileError: A missing column, a bad or duplicate row (unless rows may be skipped), no jobs.
+    Raises InputFileError: a missing column, a bad or duplicate row (unless rows may be skipped), no jobs.
     """
     sheet = read_sheet(path, text, skip_bad_rows=options.skip_bad_rows)
     names = sheet.unique_names("job_id")

@@ -27,11 +27,9 @@ def read(path: Path, text: str, options: Options) -> Workload:
     """Read a job list.
 
     `type` is the model, `size` the batch per GPU, `tasks` the CPU cores; `minimal_utility` is the least utility asked
-    for and, with `mem` (the generator's classes 1, 2, 8, 12, whose unit is stated nowhere), a label. `time` and
-    `color` are results and drawing.
-
-    Raises:
-        InputFileError: Not such an object, a bad or duplicate job (unless they may be skipped), no jobs.
+    for and, with `mem` (the generator's classes 1, 2, 8, 12, whose unit is stated nowhere), a label. `time` and `color`
+    are results and drawing. Raises InputFileError: not such an object, a bad or duplicate job (unless they may be
+    skipped), no jobs.
     """
     sheet = _sheet(path, text, options)
     names = sheet.unique_names("id")

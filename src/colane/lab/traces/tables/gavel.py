@@ -123,8 +123,7 @@ def read_isolated(path: Path) -> GavelTable:
 def read_json(path: Path) -> GavelTable:
     """Read `simulation_throughputs.json`: GPU type -> job -> `null` or other job -> steps per second.
 
-    Raises:
-        InputFileError: It is not of that form.
+    Raises InputFileError: it is not of that form.
     """
     document = load_json(path, read_text(path))
     alone: dict[tuple[Spot, GavelJob], float] = {}

@@ -55,8 +55,7 @@ class SalusTable:
 def read_memory(path: Path) -> Mapping[str, Memory]:
     """Read `mem-baseline.csv`: P and E by workload; names with `eval` are inference.
 
-    Raises:
-        InputFileError: A missing column, a bad cell, or a workload twice.
+    Raises InputFileError: a missing column, a bad cell, or a workload twice.
     """
     sheet = read_sheet(path, read_text(path))
     names = sheet.unique_names("Network")
@@ -67,8 +66,7 @@ def read_memory(path: Path) -> Mapping[str, Memory]:
 def read_mean_bytes(path: Path) -> Mapping[str, int]:
     """Read `mem-baseline.csv`: mean use over a run by workload.
 
-    Raises:
-        InputFileError: A missing column or a bad cell.
+    Raises InputFileError: a missing column or a bad cell.
     """
     sheet = read_sheet(path, read_text(path))
     return dict(zip(sheet.column("Network", cells.word), sheet.column("Average", _mebibytes), strict=True))

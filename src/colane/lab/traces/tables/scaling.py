@@ -41,8 +41,7 @@ class ScalingTable:
 def read(path: Path) -> ScalingTable:
     """Read the table.
 
-    Raises:
-        InputFileError: It is not of that form, or an entry is no speed; the message names the entry.
+    Raises InputFileError: it is not of that form, or an entry is no speed; the message names the entry.
     """
     document = load_json(path, read_text(path))
     try:

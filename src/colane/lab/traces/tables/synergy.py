@@ -90,10 +90,8 @@ def read_matrix(path: Path) -> SynergyTable:
     """Read `tput_matrix.csv`.
 
     Rows of jobs that were measured at four memory steps (all of several GPUs) have one cell less than the header has
-    columns: they are read as four steps. A speed of 0 was not measured.
-
-    Raises:
-        InputFileError: The header or a row is not of that form.
+    columns: they are read as four steps. A speed of 0 was not measured. Raises InputFileError: the header or a row is
+    not of that form.
     """
     rows = numbered_rows(path, read_text(path))
     if not rows or tuple(rows[0][1][:3]) != FIXED_COLUMNS or tuple(rows[0][1][-6:]) != HEADER_TAIL:

@@ -35,11 +35,7 @@ class UserShares:
     """Dominant shares of users (Ghodsi et al. 2011, section 4), with what is decided while a plan is made."""
 
     def __init__(
-        self,
-        view: ClusterView,
-        pool: str,
-        share_by: ShareBy = ShareBy.DOMINANT,
-        weights: UserWeights = ALL_ALIKE,
+        self, view: ClusterView, pool: str, share_by: ShareBy = ShareBy.DOMINANT, weights: UserWeights = ALL_ALIKE
     ) -> None:
         self._share_by = share_by
         self._weights = weights

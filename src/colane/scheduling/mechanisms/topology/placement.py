@@ -22,10 +22,7 @@ class PlacementSearch(StrEnum):
     DRB = "drb"
 
 
-SEARCHES: dict[PlacementSearch, Search] = {
-    PlacementSearch.EXACT: exact,
-    PlacementSearch.DRB: drb,
-}
+SEARCHES: dict[PlacementSearch, Search] = {PlacementSearch.EXACT: exact, PlacementSearch.DRB: drb}
 
 
 @dataclass(frozen=True, slots=True)
