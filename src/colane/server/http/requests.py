@@ -86,7 +86,7 @@ async def change_once(
 
 
 class AskedChange(NamedTuple):
-    """A change, of whom it is asked and by whom, and the key under which it is made once."""
+    """A change that is asked for, by one caller, and the key under which it is made once."""
 
     request: Request
     service: Service
