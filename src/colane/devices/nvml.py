@@ -128,7 +128,9 @@ class Nvml:
         Raises GpuLostError: the GPU asked does not answer any more.
         """
         if self._record is None:
-            version = _version(self.call("nvmlSystemGetDriverVersion"))
+            text = self.call("nvmlSystemGetDriverVersion")
+            parts = (text.decode() if isinstance(text, bytes) else str(text)).split(".")
+            version = tuple(int(part) for part in parts) if all(part.isdigit() for part in parts) else ()
             is_longer = LONGER_RECORD_DRIVERS[0] <= version < LONGER_RECORD_DRIVERS[1]
             self._record = ("_v2",) if is_longer else ("_v3", "_v2")
         for suffix in self._record:
@@ -163,12 +165,6 @@ class Nvml:
             return self.call_surely("nvmlDeviceGetHandleByIndex", index)
         except GpuLostError:
             return None
-
-
-def _version(text: object) -> tuple[int, ...]:
-    """Read a driver's version; empty where it is none."""
-    parts = (text.decode() if isinstance(text, bytes) else str(text)).split(".")
-    return tuple(int(part) for part in parts) if all(part.isdigit() for part in parts) else ()
 
 
 def load_nvml() -> Nvml:

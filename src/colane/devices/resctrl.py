@@ -54,20 +54,17 @@ class Resctrl:
         features = _words(root / "info" / "L3_MON" / "mon_features")
         if TOTAL_BYTES not in features:
             raise ResctrlError("the processor counts no memory bandwidth (resctrl has no mbm_total_bytes)")
-        self._try_to_write()
-        self.limit_problem = _limit_problem(root)
-        self._least, self._grain = _numbers(root)
-
-    def _try_to_write(self) -> None:
-        """Remove what an earlier agent left, and make and remove a group."""
         try:
-            for group in _own_groups(self._root):
+            for group in [*(self._root / "mon_groups").glob(f"{PREFIX}*"), *self._root.glob(f"{PREFIX}*")]:
                 self._folders.remove(group)
             trial = self._measured(f"{PREFIX}trial")
             self._folders.make(trial)
             self._folders.remove(trial)
         except OSError as error:
             raise ResctrlError(f"{self._root} is mounted, but may not be written ({error.strerror})") from error
+        self.limit_problem = _limit_problem(root)
+        least, grain = _words(root / "info" / "MB" / "min_bandwidth"), _words(root / "info" / "MB" / "bandwidth_gran")
+        self._least, self._grain = (int(least[0]) if least else 10, max(1, int(grain[0])) if grain else 10)
 
     def follow(self, jobs: Mapping[str, Iterable[int]], limits: Mapping[str, float]) -> list[str]:
         """Have each job's threads in a group of its own.
@@ -109,20 +106,17 @@ class Resctrl:
             self._folders.make(group)
             self._tasks[name] = frozenset()
         if limit < 1:
-            self._bound(group, limit)
+            percent = max(self._least, -(-round(WHOLE_PERCENT * limit) // self._grain) * self._grain)
+            line = "MB:" + ";".join(f"{cache}={percent}" for cache in _bounds(group))
+            if line.split(":")[1] != ";".join(f"{cache}={value}" for cache, value in _bounds(group).items()):
+                (group / "schemata").write_text(line + "\n")
         known = self._tasks.setdefault(name, frozenset())
         for tid in tids - known:
-            _add(group / "tasks", tid)
+            with suppress(ProcessLookupError), (group / "tasks").open("a") as file:
+                file.write(f"{tid}\n")
         self._tasks[name] = tids
         if other.exists():
             self._folders.remove(other)
-
-    def _bound(self, group: Path, limit: float) -> None:
-        """Write the same bound for the memory behind every cache, in the steps the processor has."""
-        percent = max(self._least, -(-round(WHOLE_PERCENT * limit) // self._grain) * self._grain)
-        line = "MB:" + ";".join(f"{cache}={percent}" for cache in _bounds(group))
-        if line.split(":")[1] != ";".join(f"{cache}={value}" for cache, value in _bounds(group).items()):
-            (group / "schemata").write_text(line + "\n")
 
     def _forget(self, name: str) -> None:
         self._tasks.pop(name, None)
@@ -151,12 +145,6 @@ def _limit_problem(root: Path) -> str:
     return ""
 
 
-def _numbers(root: Path) -> tuple[int, int]:
-    """Least bound, and the steps of it, in per cent."""
-    least, grain = _words(root / "info" / "MB" / "min_bandwidth"), _words(root / "info" / "MB" / "bandwidth_gran")
-    return int(least[0]) if least else 10, max(1, int(grain[0])) if grain else 10
-
-
 def _bounds(group: Path) -> dict[str, int]:
     """The bound behind each cache."""
     with suppress(OSError):
@@ -169,10 +157,6 @@ def _bounds(group: Path) -> dict[str, int]:
 
 def _control_groups(root: Path) -> Iterator[Path]:
     return (path for path in root.iterdir() if (path / "schemata").exists() and path.name != "info")
-
-
-def _own_groups(root: Path) -> list[Path]:
-    return [*(root / "mon_groups").glob(f"{PREFIX}*"), *root.glob(f"{PREFIX}*")]
 
 
 def _counted(group: Path) -> int | None:
@@ -190,12 +174,6 @@ def _words(path: Path) -> list[str]:
     with suppress(OSError):
         return path.read_text().split()
     return []
-
-
-def _add(tasks: Path, tid: int) -> None:
-    """Move a thread into a group; one that has ended meanwhile needs no group."""
-    with suppress(ProcessLookupError), tasks.open("a") as file:
-        file.write(f"{tid}\n")
 
 
 def _threads(pid: int) -> list[int]:

@@ -183,11 +183,7 @@ def _bridge(nvml: Nvml, a: _End, b: _End, *, same_socket: bool) -> LinkKind:
         level = None
     if level is None and a.handle is b.handle:
         return LinkKind.PIX
-    return ANCESTORS.get(level, _through_host(same_socket=same_socket))
-
-
-def _through_host(*, same_socket: bool) -> LinkKind:
-    return LinkKind.NODE if same_socket else LinkKind.SYS
+    return ANCESTORS.get(level, LinkKind.NODE if same_socket else LinkKind.SYS)
 
 
 def _link(nvml: Nvml, a: _End, b: _End, bridge: LinkKind) -> Link:
