@@ -28,7 +28,7 @@ STEP_S: Final = 0.5
 LENGTHS_S: Final = (1.0, 6.0, 12.0, 25.0)
 """Of cuts, each drawn from half to one and a half of one of these: shorter than a lease and much longer."""
 GAPS_S: Final = (1.0, 4.0, 10.0)
-ALL_OF: Final = 6
+ALL_OF: Final = 12
 """One cut of so many is of all nodes."""
 OWN_GPU_OF: Final = 8
 """One job of so many has a device, so that there is no room for it elsewhere."""
@@ -143,7 +143,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, help="of what is drawn (%(default)s)")
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        wired = Wired(Path(folder), nodes=asked.nodes, node_timeout_s=asked.lease, disk="512m")
+        wired = Wired(Path(folder), nodes=asked.nodes, node_timeout_s=asked.lease, disk="512m", node_losses_max=1000)
         try:
             wired.switch_on()
             told = cut_about(wired, asked.jobs, asked.cuts, asked.seed)

@@ -34,10 +34,12 @@ DISK = "8m"
 SERVER = """
 import sys
 from pathlib import Path
+from colane.core.config import CoreConfig
 from colane.server.config import ServerConfig
 from colane.server.main import run_server
 run_server(ServerConfig(state_dir=Path(sys.argv[1]), host="0.0.0.0", port=int(sys.argv[2]), policy="fifo",
-                        node_timeout_s=float(sys.argv[3]), token="faults"))
+                        node_timeout_s=float(sys.argv[3]), token="faults",
+                        core=CoreConfig(node_losses_max=int(sys.argv[4]))))
 """
 AGENT = """
 import sys
@@ -147,8 +149,11 @@ class MachineInSpace:
 class Wired:
     """A scheduler, agents on machines of their own, and a pipe on which jobs report."""
 
-    def __init__(self, folder: Path, nodes: int, node_timeout_s: float, disk: str = DISK) -> None:
-        self.folder, self._timeout, self._disk = folder, str(node_timeout_s), disk
+    def __init__(
+        self, folder: Path, nodes: int, node_timeout_s: float, disk: str = DISK, node_losses_max: int = 3
+    ) -> None:
+        self.folder, self._disk = folder, disk
+        self._settings = str(node_timeout_s), str(node_losses_max)
         self._mark = uuid.uuid4().hex[:6]
         self.scheduler = MachineInSpace("scheduler", f"colane-{self._mark}-s", folder)
         self.machines = [
@@ -190,7 +195,7 @@ class Wired:
     def start(self, machine: MachineInSpace) -> None:
         """Switch a machine on."""
         if machine is self.scheduler:
-            machine.switch_on(SERVER, str(self.disk(machine)), str(PORT), self._timeout)
+            machine.switch_on(SERVER, str(self.disk(machine)), str(PORT), *self._settings)
             return
         number = self.machines.index(machine) + 1
         url = f"http://10.199.{number}.1:{PORT}"

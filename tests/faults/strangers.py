@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import multiprocessing
+import json
 import os
-import ssl
+import subprocess
 import sys
 import tempfile
 import threading
@@ -22,7 +22,6 @@ import time
 from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, field
-from multiprocessing.synchronize import Event
 from pathlib import Path
 from random import Random
 from typing import Any, Final
@@ -39,6 +38,7 @@ PERIOD_S: Final = 0.1
 """Of the reports that are timed."""
 TURN_MAX_S: Final = 8.0
 """A connection is held for so long, and another one opened."""
+THERE: Final = "there\n"
 GIVEN_BACK_S: Final = 30.0
 """Within this after the last connection memory is looked at once more."""
 ASKED: Final = f"GET /health HTTP/1.1\r\n{JSON}\r\n".encode()
@@ -77,16 +77,10 @@ def withstand(here: Listeners, seconds: float, connections: int, seed: int = 0) 
     logged = {each.name: len(each.log.read_text().splitlines()) for each in processes}
     stop = threading.Event()
     reporter = threading.Thread(target=_report, args=(here, told, stop))
-    spawn = multiprocessing.get_context("spawn")
-    over, counts = spawn.Event(), spawn.SimpleQueue()
-    strangers = [
-        spawn.Process(target=_crowd, args=(each.address, connections, seed + number, over, counts))
-        for number, each in enumerate(processes)
-    ]
+    strangers = [_crowd_at(each.address, connections, seed + number) for number, each in enumerate(processes)]
     for one in strangers:
-        one.start()
-    for _ in strangers:
-        counts.get()  # it is there
+        assert one.stdout is not None
+        assert one.stdout.readline() == THERE
     reporter.start()
     until_s = time.monotonic() + seconds
     while time.monotonic() < until_s:
@@ -95,11 +89,8 @@ def withstand(here: Listeners, seconds: float, connections: int, seed: int = 0) 
             told.more_bytes[each.name] = max(told.more_bytes.get(each.name, 0), more)
         told.lost += [one["name"] for one in here.running.http.get("/nodes").json() if one["lost"]]
         stop.wait(0.2)
-    over.set()
-    for _ in strangers:
-        told.turns.update(counts.get())
     for one in strangers:
-        one.join()
+        told.turns.update(json.loads(one.communicate()[0]))
     stop.set()
     reporter.join()
     until_s = time.monotonic() + GIVEN_BACK_S
@@ -127,29 +118,37 @@ def _report(here: Listeners, told: Told, stop: threading.Event) -> None:
             stop.wait(due_s - time.monotonic())
 
 
-def _crowd(address: Any, connections: int, seed: int, over: Event, counts: Any) -> None:
-    """So many connections at a time, each of a kind that is drawn; a process of its own, as on another machine."""
+def _crowd_at(address: Any, connections: int, seed: int) -> subprocess.Popen[str]:
+    """Start a process of strangers, as on another machine: it stops when its input is closed, and tells its turns."""
+    words = ["--crowd", json.dumps([address, connections, seed])]
+    return subprocess.Popen(
+        [sys.executable, "-m", "tests.faults.strangers", *words],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2],
+    )  # fmt: skip
+
+
+async def _crowd(address: Any, connections: int, seed: int) -> None:
+    """So many connections at a time, each of a kind that is drawn."""
     os.nice(19)
-    turns = Counter[str]()
-    counts.put(turns)
+    turns, over = Counter[str](), asyncio.Event()
+    asyncio.get_running_loop().add_reader(sys.stdin, over.set)
 
     async def one(random: Random) -> None:
         while not over.is_set():
             kind = random.choice((*(f"endless: {one}" for one in ENDLESS), *BEGUN, "noise", "asked", "announced"))
             turns[kind] += 1
-            with suppress(OSError, TimeoutError, ssl.SSLError, asyncio.IncompleteReadError):
+            with suppress(OSError, TimeoutError, asyncio.IncompleteReadError):
                 async with asyncio.timeout(random.uniform(0.2, TURN_MAX_S)):
                     await _turn(kind, address, random, over)
             await asyncio.sleep(0.01)
 
-    async def all_of_them() -> None:
-        await asyncio.gather(*(one(Random(f"{seed} {number}")) for number in range(connections)))
+    sys.stdout.write(THERE)
+    sys.stdout.flush()
+    await asyncio.gather(*(one(Random(f"{seed} {number}")) for number in range(connections)))
+    sys.stdout.write(json.dumps(turns))
 
-    asyncio.run(all_of_them())
-    counts.put(turns)
 
-
-async def _turn(kind: str, address: Any, random: Random, over: Event) -> None:
+async def _turn(kind: str, address: Any, random: Random, over: asyncio.Event) -> None:
     """One connection, until the other side or its time ends it."""
     _, writer = streams = await asyncio.open_connection(*address)
     try:
@@ -180,7 +179,11 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=60.0, help="how long (%(default)s)")
     parser.add_argument("--connections", type=int, default=1000, help="at each listener (%(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="of what is drawn (%(default)s)")
+    parser.add_argument("--crowd", type=json.loads, help=argparse.SUPPRESS)
     asked = parser.parse_args()
+    if asked.crowd is not None:
+        asyncio.run(_crowd(*asked.crowd))
+        return 0
     with tempfile.TemporaryDirectory() as folder, cluster(Path(folder)) as here:
         told = withstand(here, asked.seconds, asked.connections, asked.seed)
     output.say(f"{sum(told.turns.values())} connections: {dict(told.turns.most_common())}")
