@@ -11,7 +11,7 @@ import sqlite3
 import threading
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -74,6 +74,7 @@ MIGRATIONS: Final = (
 SUMMED_FROM: Final = 2  # the first schema whose records have checksums
 COUNTED_FROM: Final = 4  # the first schema that counts them
 
+ADD_LINE: Final = "INSERT INTO audit (number, at_s, kind, body, checksum) VALUES (?, ?, ?, ?, ?)"
 DAMAGED: Final = "the store {path} is damaged ({flaw}): put a copy of it back (colane restore)"
 
 
@@ -148,11 +149,8 @@ class SqliteStore(SqlReading):
         with self._write_lock:
             if transaction.deletes or transaction.clears:
                 self._is_scrubbed = False
-            try:
-                with self._writer:
-                    last = self._write(transaction, puts, lines, writer)
-            except sqlite3.Error as error:
-                raise self._error("written", error) from error
+            with self._told("written"), self._writer:
+                last = self._write(transaction, puts, lines, writer)
             self._forget_unreadable(transaction)
             return last
 
@@ -185,7 +183,7 @@ class SqliteStore(SqlReading):
             [(collection, by) for collection, by in gained.items() if by],
         )
         numbered = [(number, *line, checksum(number, *line)) for number, line in enumerate(lines, start=last + 1)]
-        write.executemany("INSERT INTO audit (number, at_s, kind, body, checksum) VALUES (?, ?, ?, ?, ?)", numbered)
+        write.executemany(ADD_LINE, numbered)
         return last + len(lines)
 
     def get(self, collection: str, key: str) -> Document | None:
@@ -210,31 +208,18 @@ class SqliteStore(SqlReading):
         return self._altered_line(number)
 
     def last_audit_number(self) -> int:
-        with self._read_lock:
-            try:
-                return _last_number(self._reader)
-            except sqlite3.Error as error:
-                raise self._error("read", error) from error
+        with self._read_lock, self._told("read"):
+            return _last_number(self._reader)
 
     def take_lines(self, lines: Sequence[AuditLine]) -> None:
         rows = [(line.number, float(line.at_s), line.kind, json.dumps(line.body)) for line in lines]
-        with self._write_lock:
-            try:
-                with self._writer:
-                    self._writer.execute("BEGIN IMMEDIATE")
-                    self._writer.executemany(
-                        "INSERT INTO audit (number, at_s, kind, body, checksum) VALUES (?, ?, ?, ?, ?)",
-                        [(*row, checksum(*row)) for row in rows],
-                    )
-            except sqlite3.Error as error:
-                raise self._error("written", error) from error
+        with self._write_lock, self._told("written"), self._writer:
+            self._writer.execute("BEGIN IMMEDIATE")
+            self._writer.executemany(ADD_LINE, [(*row, checksum(*row)) for row in rows])
 
     def version(self) -> int:
-        with self._read_lock:
-            try:
-                return self._version_of(self._reader)
-            except sqlite3.Error as error:
-                raise self._error("read", error) from error
+        with self._read_lock, self._told("read"):
+            return self._version_of(self._reader)
 
     def note_missing(self) -> None:
         """Nothing new: only this process writes the file, and it was looked through when it was opened."""
@@ -260,10 +245,8 @@ class SqliteStore(SqlReading):
         with self._write_lock, self._read_lock:
             if self._is_scrubbed:
                 return
-            try:
+            with self._told("written"):
                 is_busy, _, _ = self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
-            except sqlite3.Error as error:
-                raise self._error("written", error) from error
             self._is_scrubbed = not is_busy
 
     def close(self) -> None:
@@ -272,12 +255,8 @@ class SqliteStore(SqlReading):
             self._writer.close()
 
     def _read(self, query: str, *values: str | int) -> list[tuple[Any, ...]]:
-        with self._read_lock:
-            try:
-                with closing(self._reader.execute(query, values)) as cursor:
-                    return cursor.fetchall()
-            except sqlite3.Error as error:
-                raise self._error("read", error) from error
+        with self._read_lock, self._told("read"), closing(self._reader.execute(query, values)) as cursor:
+            return cursor.fetchall()
 
     def _connect(self) -> sqlite3.Connection:
         connection = sqlite3.connect(
@@ -331,6 +310,13 @@ class SqliteStore(SqlReading):
             "DELETE FROM audit WHERE number <= (SELECT number FROM audit ORDER BY number DESC LIMIT 1 OFFSET ?)",
             (AUDIT_LINES_MAX,),
         )
+
+    @contextmanager
+    def _told(self, deed: str) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise self._error(deed, error) from error
 
     def _error(self, deed: str, error: Exception) -> StoreError:
         text = error.strerror or str(error) if isinstance(error, OSError) else str(error)
