@@ -109,6 +109,14 @@ class JobPlanObject(TypedDict):
     sentence: str
 
 
+class LeastChangeObject(TypedDict):
+    """A need of a waiting job with which it would start at once: `option` says it as `colane submit` takes it."""
+
+    field: str
+    value: int | str | None
+    option: str
+
+
 class StartAnswer(TypedDict):
     """When a job that waits would start.
 
@@ -118,6 +126,7 @@ class StartAnswer(TypedDict):
         sentence: For people.
         expected_start: The same as an interval that holds four times of five; None where it is not foreseen.
         expected_end: When it ends, likewise.
+        changes: By which single changes of its needs it would start at once, of each need the least.
     """
 
     starts_in_s: float | None
@@ -125,6 +134,7 @@ class StartAnswer(TypedDict):
     sentence: str
     expected_start: ExpectedObject | None
     expected_end: ExpectedObject | None
+    changes: list[LeastChangeObject]
 
 
 class PlanAnswer(TypedDict):

@@ -65,7 +65,7 @@ def explain(
         start = _start(scheduler, job_id) if state == "queued" else None
         where = scheduler.stacks(job_id) if stacks else _where(scheduler, asked)
     starts_in_s = None if start is None else start["starts_in_s"]
-    expected = {} if start is None else {"expected_start": start.get("expected_start")}
+    expected = {} if start is None else {name: start.get(name) for name in ("expected_start", "changes")}
     whole = {"id": job_id, "state": state, **reason, "starts_in_s": starts_in_s, **expected, "last_lines": last}
     whole["stacks"] = where
     if printed(template, as_json, [whole], whole):
@@ -74,11 +74,8 @@ def explain(
         output.say(line)
     for sentence in () if where is None else where["sentences"]:
         output.say(f"  {sentence}")
-    if start is not None and starts_in_s:
-        output.say(f"  {start['sentence']}")
-    told = None if start is None else start.get("expected_start")
-    if told is not None and told["p50_s"] is None:
-        output.say(f"  when it starts is {told['sentence']}")
+    for sentence in () if start is None else _of_start(start):
+        output.say(f"  {sentence}")
     if asked.get("constraints", {}).get("steps_total_doubted"):
         output.say(f"  {DOUBTED}")
     _show_others(others, asked, len(reason["jobs"]) - len(named))
@@ -104,6 +101,17 @@ def _sentences(name: str, state: str, reason: WhyAnswer) -> Iterator[str]:
     yield from (f"  {sentence}" for sentence in now[1:])
     if now:
         yield f"  last change: {reason['sentence']}"
+
+
+def _of_start(start: StartAnswer) -> Iterator[str]:
+    """Yield when it would start, and with what needs at once; an older scheduler tells less."""
+    if start["starts_in_s"]:
+        yield start["sentence"]
+    if least := [one["option"] for one in start.get("changes") or ()]:
+        yield f"it would start at once with {', or with '.join(least)}"
+    told = start.get("expected_start")
+    if told is not None and told["p50_s"] is None:
+        yield f"when it starts is {told['sentence']}"
 
 
 def _where(scheduler: Client, job: JobObject) -> StacksAnswer | None:

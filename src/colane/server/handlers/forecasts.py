@@ -20,6 +20,7 @@ from colane.server.handlers.submissions import Submissions
 from colane.server.parts import Parts
 from colane.server.planning.copies import Copies, CopyError
 from colane.server.planning.forecast import live_start_in_s, live_starts_in_s
+from colane.server.planning.least import LeastChange, least_changes
 from colane.server.planning.plans import PlanQuestion, same_outcome, start_text
 from colane.server.submitting.lookup import Families
 
@@ -88,19 +89,27 @@ class Forecasts:
             said = "it has its place"
             return {
                 "starts_in_s": 0.0, "now_s": now_s, "sentence": said, "expected_start": None, "expected_end": end,
+                "changes": [],
             }  # fmt: skip
 
-        def ask(turn: Turn) -> asyncio.Future[float | None]:
+        def ask(turn: Turn) -> asyncio.Future[tuple[list[LeastChange], float | None]]:
             core, lengths = self.parts.driver.core, self.parts.read_model.lengths
-            return self._copied(partial(live_start_in_s, core, job_id, turn.now_s, lengths))
+            return self._copied(
+                lambda: (
+                    least_changes(core, job_id, turn.now_s), live_start_in_s(core, job_id, turn.now_s, lengths)
+                )
+            )  # fmt: skip
 
         async with self.copies.room:
-            found = await _planned(await self.parts.driver.trial(lambda _turn: None, ask))
+            changes, found = await _planned(await self.parts.driver.trial(lambda _turn: None, ask))
         said = "it is not known when it would start" if found is None else start_text(found)
         start = None if shown is None or shown.start is None else expected(shown.start, shown, now_s)
         if start is not None and start["p50_s"] is not None:
             found, said = start["p50_s"], f"it would start {start['sentence']}"
-        return {"starts_in_s": found, "now_s": now_s, "sentence": said, "expected_start": start, "expected_end": end}
+        return {
+            "starts_in_s": found, "now_s": now_s, "sentence": said, "expected_start": start, "expected_end": end,
+            "changes": [{"field": one.field, "value": one.value, "option": one.option} for one in changes],
+        }  # fmt: skip
 
     async def of_copy(self, question: Callable[[Turn], Planned]) -> Planned:
         """Return what a copy answers that is in step with the board.

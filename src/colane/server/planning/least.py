@@ -1,0 +1,91 @@
+"""The least change with which a job that waits would start now: a copied core is asked with that one need otherwise."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from time import monotonic
+from typing import Any, Final, NamedTuple
+
+from colane.core.core import Core
+from colane.core.events import Tick
+from colane.model.job import Job, JobId
+from colane.model.job_spec import JobSpec, under
+from colane.server.planning.copies import ask
+
+GB: Final = 10**9
+BUDGET_S: Final = 0.5
+ONE_BY_ONE_MAX: Final = 16  # so many values of a need are each tried
+
+Value = int | str | None
+
+
+class LeastChange(NamedTuple):
+    """One need otherwise: the field of a request, its value, and both as `colane submit` takes them."""
+
+    field: str
+    value: Value
+    option: str
+
+
+def least_changes(core: Core, job_id: JobId, now_s: float, budget_s: float = BUDGET_S) -> list[LeastChange]:
+    """Return by which single changes a waiting job would start at once, of each need the least.
+
+    Copies of this process are asked, so the core is left as it was. Of many values of a need it is taken that where one
+    will do, so will all that ask for less.
+
+    Args:
+        core: In step with what is known.
+        job_id: A live job.
+        now_s: Now.
+        budget_s: How long a look at all needs may take; what was found by then is told.
+    """
+    job, until_s, found = core.state.jobs.get(job_id), monotonic() + budget_s, list[LeastChange]()
+
+    if job is None or not job.is_waiting or job.holds:
+        return []
+
+    def starts(**needs: Any) -> bool:  # noqa: ANN401 - fields of a job's spec
+        return monotonic() < until_s and ask(partial(_starts_with, core, job, replace(job.spec, **needs), now_s))
+
+    if starts():
+        return []
+    for field, option, values in _otherwise(job.effective, core):
+        best: Value | bool = False
+        if len(values) <= ONE_BY_ONE_MAX:
+            best = next((value for value in reversed(values) if starts(**{field: value})), False)
+        elif starts(**{field: values[0]}):
+            place = bisect_left(range(1, len(values)), True, key=lambda place: not starts(**{field: values[place]}))
+            best = values[place]
+        if best is not False:
+            size = best // GB if field == "gpu_memory_bytes" and isinstance(best, int) else best
+            found.append(LeastChange(field, best, option.format(size)))
+    return found
+
+
+def _starts_with(core: Core, job: Job, spec: JobSpec, now_s: float) -> bool:
+    changed = job.copied()
+    changed.spec, changed.effective = spec, under(spec, job.constraints)
+    core.state.put_job(changed)
+    outcome = core.step([Tick()], now_s)
+    return outcome.rejected is None and core.state.jobs[job.id].placement is not None
+
+
+def _otherwise(spec: JobSpec, core: Core) -> Iterator[tuple[str, str, Sequence[Value]]]:
+    """Needs that could be less, with the values to try, the least that is asked for first."""
+    if spec.gpus > 1 and not spec.sizes:
+        step = spec.gpus_per_node or 1
+        yield "gpus", "--gpus {}", range(step, spec.gpus, step)
+    if spec.gpus and spec.gpu_memory_bytes is not None and spec.gpu_memory_bytes > GB:
+        yield "gpu_memory_bytes", "--gpu-memory {}GB", [GB * one for one in range(1, -(-spec.gpu_memory_bytes // GB))]
+    if spec.gpus and spec.gpu_type is not None:
+        yield "gpu_type", "any GPU type (no --gpu-type)", [None]
+    if spec.cores > 1:
+        yield "cores", "--cores {}", range(1, spec.cores)
+    if spec.gpus_per_node:
+        yield "gpus_per_node", "any GPUs (no --gpus-per-node)", [0]
+    for pool in dict.fromkeys(node.node.pool for node in core.state.nodes.values()):
+        if pool != spec.pool:
+            yield "pool", "--pool {}", [pool]
