@@ -55,7 +55,7 @@ DECIDING: Final = (
     Step("facts", "machine", 0.2),
     Step("loops", "captures", 2.2),
     Step("loops", "stays", 0.6),
-    Step("loops", "beside", 0.7),
+    Step("loops", "beside", 1),
     Step("nvml_checks", "mps-kill", 0.6),
     Step("nvml_checks", "state", 0.3),
     Step("suspend", "copies", 0.5),

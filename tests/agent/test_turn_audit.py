@@ -24,11 +24,37 @@ def look_at(audit: TurnAudit, busy: float, from_s: float) -> None:
         audit.look(from_s + ago_s, {1: Seen("paused", 0.0, 0.0, 0.5, is_parked=True)}, {1: busy}, [1])
 
 
-@pytest.mark.parametrize(("busy", "turn"), [(0.5, 0.5), (0.53, 0.5), (0.2, 0.5), (1.0, 1.0), (0.0, 0.0)])
-def test_a_job_whose_kernels_run_in_its_turns_is_never_looked_at(busy: float, turn: float) -> None:
+@pytest.mark.parametrize(("busy", "turn"), [(0.5, 0.5), (0.53, 0.5), (0.2, 0.5), (1.0, 1.0)])
+def test_a_job_whose_kernels_run_in_its_turns_is_looked_at_once(busy: float, turn: float) -> None:
     audit = TurnAudit()
-    follow(audit, 100, busy, turn)
+    now_s = follow(audit, 2 * WINDOWS + 2, busy, turn)
+    assert audit.is_checked(1)
+    look_at(audit, 0.0, now_s)
+    follow(audit, 2 * int(CLEARED_S), busy, turn, now_s + CHECK_S)
     assert (audit.is_checked(1), audit.found) == (False, {})
+    answers = TurnAudit()
+    for second in range(100):
+        answers.look(float(second), {1: Seen("running", second * turn, 0.0, turn, answers=True)}, {1: busy}, [1])
+    assert not answers.is_checked(1), "requests would wait"
+    none = TurnAudit()
+    follow(none, 100, 0.0, 0.0)
+    assert not none.is_checked(1), "it has not begun"
+
+
+def test_jobs_are_looked_at_one_after_the_other() -> None:
+    audit = TurnAudit()
+    for second in range(100):
+        seen = {job: Seen("running", second * 0.5, 0.0, 0.5) for job in (1, 2)}
+        audit.look(float(second), seen, {1: 0.4, 2: 0.4}, [1, 2])
+    assert [audit.is_checked(job) for job in (1, 2)] == [True, False]
+
+
+@pytest.mark.parametrize(("leak", "is_found"), [(0.03, True), (0.02, False)])
+def test_a_leak_that_hides_in_turns_that_are_not_full_is_found_from_so_much_on(leak: float, is_found: bool) -> None:
+    audit = TurnAudit()
+    now_s = follow(audit, 2 * WINDOWS + 2, 0.4 + leak, 0.5)
+    look_at(audit, leak, now_s)
+    assert (1 in audit.found) is is_found
 
 
 def test_one_that_runs_while_it_waits_is_found() -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from colane.agent.gate.audit import UNCHECKED
 from tests.agent.agents import Running, running
 from tests.agent.lane import Lane
 from tests.emulated.conftest import LOOPS
@@ -68,4 +69,16 @@ async def test_a_job_that_computes_while_it_waits_leaves_the_turns_with_a_reason
         assert lane.progress(1)["turn"] == "ungated", "for good"
         assert lane.progress(2)["turn"] in {"running", "waiting"}
         assert not lane.fake.is_told(f"job 2 {LEAKS}")
+        assert not lane.fake.is_told(UNCHECKED)
         await lane.end(agent, (1, 2))
+
+
+async def test_where_pids_are_of_another_namespace_it_is_said_that_turns_are_not_checked(
+    lane: Lane, tmp_path: Path, machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("colane.devices.gpu.is_first_namespace", lambda: False)
+    async with running(tmp_path / "state", lane.fake, devices="gpu") as agent:
+        await begin(agent, lane, machine, "plain", (100000, 100000))
+        await agent.until(lambda: lane.fake.reports[-1]["messages"].count(UNCHECKED) == 1, "it is said", START_S)
+        await lane.end(agent, (1, 2))
+    assert all(report["messages"].count(UNCHECKED) <= 1 for report in lane.fake.reports)

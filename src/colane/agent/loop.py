@@ -16,7 +16,7 @@ from colane.agent.config import AgentConfig
 from colane.agent.errors import NotLaunchableError
 from colane.agent.files.jobdir import LaunchFacts, StateDir
 from colane.agent.files.lease import since_boot_s
-from colane.agent.gate.audit import TurnAudit
+from colane.agent.gate.audit import UNCHECKED, TurnAudit
 from colane.agent.gate.gate import Follow, Place
 from colane.agent.gate.gate_job import gate_job
 from colane.agent.gate.thread import GateThread
@@ -470,6 +470,7 @@ class Agent:
             *self.state.removals.messages(),
             *filter(None, [self._memory_problem, self._memory_note]),
             *filter(None, [exclusive_message(gpus)]),
+            *([UNCHECKED] if len(seen) > 1 and None in held.values() else []),
             *self._mps.messages,
             *self._mps_faults.messages,
             *self._no_mps.values(),

@@ -16,7 +16,10 @@ from colane.agent.gate.values import Seen
 from colane.model.words import percent
 
 SUSPECT_RATIO: Final = 0.05
-"""So much more than its turns a job's kernels run, on average over `WINDOWS` samples, before it is looked at."""
+"""So much more than its turns a job's kernels run, on average over `WINDOWS` samples, before it is looked at. A turn
+is seldom full of kernels, and what runs in others' may hide in what its own leave: so each is looked at once whatever
+it runs, after its first turns, but for what answers requests, which would wait. What is below `BUSY_RATIO` escapes.
+"""
 WINDOWS: Final = 3
 CHECK_S: Final = 2.5  # a job is kept so long before its kernels are looked at: drivers sample over up to a second
 BUSY_RATIO: Final = 0.02  # of one that waits nothing runs; drivers count in hundredths
@@ -26,6 +29,11 @@ CLEARED_S: Final = 600.0
 LEAKS: Final = (
     "computes in the turns of others: while it waited, kernels of its threads or processes ran {busy} of the time; "
     "it runs beside its lane, without turns"
+)
+
+UNCHECKED: Final = (
+    "turns of jobs are not checked: the driver does not tell what each process runs here (it counts processes of "
+    "another pid namespace, or the GPU is a MIG instance)"
 )
 
 
@@ -48,6 +56,7 @@ class TurnAudit:
 
     def __init__(self) -> None:
         self._jobs: dict[int, _Suspect] = {}
+        self._known: set[int] = set()  # jobs that were looked at
         self.found: dict[int, str] = {}
         """Why jobs have no turns any more, by job."""
 
@@ -67,11 +76,12 @@ class TurnAudit:
             here: All jobs of this node.
         """
         self.found = {job: why for job, why in self.found.items() if job in here}
+        self._known.intersection_update(here)
         self._jobs = {job: one for job, one in self._jobs.items() if job in seen and job not in self.found}
         for job, stands, busy_ratio in self._judged(seen, busy):
             one = self._jobs.setdefault(job, _Suspect(stands.service_s, now_s))
             if one.checked_s is None:
-                self._compare(one, stands, busy_ratio, now_s)
+                self._compare(job, one, stands, busy_ratio, now_s)
             elif not stands.is_parked:
                 one.parked_s = None
             elif one.parked_s is None:
@@ -88,14 +98,17 @@ class TurnAudit:
             elif job in self._jobs and not is_gated:
                 del self._jobs[job]
 
-    def _compare(self, one: _Suspect, stands: Seen, busy_ratio: float, now_s: float) -> None:
+    def _compare(self, job: int, one: _Suspect, stands: Seen, busy_ratio: float, now_s: float) -> None:
         window_s = now_s - one.at_s
         if window_s <= 0.0:
             return
         excess = busy_ratio - (stands.service_s - one.service_s) / window_s
         one.service_s, one.at_s, one.windows = stands.service_s, now_s, one.windows + 1
         one.excess_ratio += (excess - one.excess_ratio) / min(one.windows, WINDOWS)
-        if one.windows > WINDOWS and one.excess_ratio > SUSPECT_RATIO and now_s >= one.quiet_until_s:
+        is_new = job not in self._known and stands.service_s >= CHECK_S and not stands.answers
+        is_suspect = one.windows > WINDOWS and (is_new or one.excess_ratio > SUSPECT_RATIO)
+        is_other = any(other.checked_s is not None for other in self._jobs.values())  # its turns are those it would use
+        if is_suspect and not is_other and now_s >= one.quiet_until_s:
             one.checked_s = now_s
 
     def _decide(self, job: int, one: _Suspect, stands: Seen, busy_ratio: float, now_s: float) -> None:
@@ -104,5 +117,6 @@ class TurnAudit:
             del self._jobs[job]
             return
         one.checked_s = one.parked_s = None
+        self._known.add(job)
         one.service_s, one.at_s, one.windows, one.excess_ratio = stands.service_s, now_s, 0, 0.0
         one.quiet_until_s, one.quiet_s = now_s + one.quiet_s, 2 * one.quiet_s

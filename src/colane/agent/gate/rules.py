@@ -426,4 +426,7 @@ class GateState:
         share_ratio = served_s / whole_s if whole_s > 0 else 0.0
         lasts_s = self._quantum_s(member) if self.turns.rule in SHARED else None
         handoff_s = self._handoffs.mean_s(member.gate_job.lanes)
-        return Seen(state(member), service_s, wait_s, share_ratio, member.is_parked, note(member), lasts_s, handoff_s)
+        return Seen(
+            state(member), service_s, wait_s, share_ratio, member.is_parked, note(member), lasts_s, handoff_s,
+            answers=member.gate_job.answers,
+        )  # fmt: skip

@@ -69,6 +69,7 @@ class Seen(NamedTuple):
     quantum_s: float | None = None  # how long its turns last, rounded up to whole steps; None where they end otherwise
     handoff_s: float | None = None  # mean time from one turn to the next in its lane; None before any was seen
     asks: bool = False  # it was held as it stood, and would step again
+    answers: bool = False  # it answers requests
 
 
 class Orders(NamedTuple):
