@@ -224,6 +224,43 @@ def graph_pieces(steps: int) -> int:
     return (steps - CALLS_FIRST) * 2
 
 
+def engine(steps: int) -> int:
+    """As servers of language models start and serve: what a largest batch takes is measured, the rest of the memory is
+    taken for a cache, parts of the model are compiled, and a graph captured for each size, the largest first, all in
+    one pool; requests are filled up to the nearest size."""
+    net, sizes = Net().to("cuda").eval(), (8, 4, 2, 1)
+    net.work = torch.compiler.disable(_Work.apply)
+    run = torch.compile(net, backend="eager", dynamic=False)
+    inputs = torch.zeros(sizes[0], 4).to("cuda")
+    graphs: dict[int, torch.cuda.CUDAGraph] = {}
+    pool, stream = torch.cuda.graph_pool_handle(), torch.cuda.Stream()
+    with torch.inference_mode():
+        torch.cuda.reset_peak_memory_stats()
+        run(inputs)
+        torch.cuda.synchronize()
+        assert torch.cuda.max_memory_allocated() >= 0
+        torch.cuda.empty_cache()
+        cache = torch.zeros(2**20).to("cuda")
+        torch.cuda.synchronize()
+        with torch.cuda.stream(stream):
+            for size in sizes:
+                for _ in range(2):
+                    run(inputs[:size])
+                    torch.cuda.synchronize()
+                graphs[size] = torch.cuda.CUDAGraph()
+                with torch.cuda.graph(graphs[size], pool=pool, stream=stream, capture_error_mode="thread_local"):
+                    run(inputs[:size])
+        torch.cuda.current_stream().wait_stream(stream)
+        torch.cuda.synchronize()
+        calls = 1 + 2 * len(sizes)
+        for step in range(steps - calls):
+            asked = step % sizes[0] + 1
+            graphs[min(size for size in sizes if size >= asked)].replay()
+            torch.cuda.current_stream().synchronize()
+    del cache
+    return (calls - CALLS_FIRST) * KERNELS + steps - calls
+
+
 def graph_by_hand(steps: int) -> int:
     """The whole iteration is captured, and no optimizer of PyTorch's makes the update."""
     net, x = Net().to("cuda"), torch.randn(8, 4).to("cuda")
@@ -693,7 +730,7 @@ SHAPES = {
     one.__name__: one
     for one in (
         plain, reads_each_loss, reads_tenth_loss, accumulates, gan, mixed_precision, lbfgs, graph,
-        graph_then_saves, graph_inference, graph_sizes, graph_pieces, graph_by_hand, graphed, graphed_frozen,
+        graph_then_saves, graph_inference, graph_sizes, graph_pieces, engine, graph_by_hand, graphed, graphed_frozen,
         captures_beside, evaluates, several_streams, side_thread, copies_ahead, second_gpu, two_gpus, data_parallel,
         forks, refuses_statistics, compiled, thread_beside, thread_before, pool_beside, inductor, with_cupy,
         kernels_before_the_model, asserts, ranks, ranks_in_flight, sharded, loses_its_steps, holds,

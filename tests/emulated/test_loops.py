@@ -24,12 +24,13 @@ from tests.emulated.machine import Machine, told_mean_s
 
 SHAPES = (
     "plain", "reads_each_loss", "reads_tenth_loss", "accumulates", "gan", "mixed_precision", "lbfgs", "graph",
-    "graph_then_saves", "graph_inference", "graph_sizes", "graph_pieces", "graph_by_hand", "graphed", "graphed_frozen",
-    "captures_beside", "evaluates", "several_streams", "side_thread", "copies_ahead", "second_gpu", "two_gpus",
-    "data_parallel", "forks", "refuses_statistics", "compiled", "thread_beside", "thread_before", "pool_beside",
+    "graph_then_saves", "graph_inference", "graph_sizes", "graph_pieces", "engine", "graph_by_hand", "graphed",
+    "graphed_frozen", "captures_beside", "evaluates", "several_streams", "side_thread", "copies_ahead", "second_gpu",
+    "two_gpus", "data_parallel", "forks", "refuses_statistics", "compiled", "thread_beside", "thread_before",
+    "pool_beside",
 )  # fmt: skip
 """Of `loops.py`, which imports PyTorch and so is imported by no test; others there have tests of their own."""
-FIRST = {"graph_inference": 3, "graph_sizes": 3, "graph_pieces": 3, "graph_by_hand": 3}
+FIRST = {"graph_inference": 3, "graph_sizes": 3, "graph_pieces": 3, "engine": 3, "graph_by_hand": 3}
 """So many steps begin a loop, of which no more is told than that they were made."""
 STEPS = 40
 KERNEL_MS = 1
