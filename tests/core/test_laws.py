@@ -26,7 +26,7 @@ from colane.core.policy import Planner, Policy, ask
 from colane.cpu.config import TuningConfig
 from colane.model.hardware import GpuId
 from colane.model.job import Job, JobId, JobKind, JobState
-from colane.model.job_spec import NewLimit, ShareBetween, under
+from colane.model.job_spec import NewLimit, ShareBetween, is_among, under
 from colane.model.plan import Park, Plan, Resize, Start, Stop
 from colane.model.reason import Reason, Why
 from colane.model.sentences import SENTENCES, sentence_of
@@ -159,6 +159,36 @@ def test_a_job_has_whole_groups_of_gpus_on_each_of_its_nodes(name: str, seed: in
             assert not each or set(Counter(gpu.node for gpu in job.gpus_held).values()) <= {each}
     world.settle()
     assert all(load.is_free for load in world.core.state.gpus.values())
+
+
+@policies
+@examples(6)
+@given(seed=SEEDS, sized=st.booleans())
+def test_a_job_is_on_nodes_it_may_use_and_alone_where_it_takes_them_whole(name: str, seed: int, *, sized: bool) -> None:
+    world = World(make(name), seed, sized=sized, saves=sized, cpu_only=True, serves=sized, groups=True, places=True)
+    for _ in range(60):
+        outcome = world.step(*(world.random_event() for _ in range(world.random.randrange(1, 4))))
+        assert outcome.rejected is None
+        audit(world.core.state)
+        for job in world.running():
+            assert all(is_among(job.spec.nodes, node) for node in job.placement.nodes)
+        for node in world.core.state.nodes.values():
+            whole = [job for job in node.jobs if world.core.state.jobs[job].spec.whole_node]
+            assert node.whole == (whole[0] if whole else None)
+            assert not whole or len(node.jobs) == 1
+
+
+@policies
+def test_random_worlds_reach_named_and_whole_nodes(name: str) -> None:
+    def reached(seed: int) -> set[str]:
+        world, found = World(make(name), seed, cpu_only=True, places=True), set[str]()
+        for _ in range(40):
+            world.step(world.random_event())
+            for job in world.running():
+                found |= {kind for kind in ("nodes", "whole_node") if getattr(job.spec, kind)}
+        return found
+
+    assert set().union(*map(reached, range(10))) == {"nodes", "whole_node"}
 
 
 @policies

@@ -96,6 +96,8 @@ class World:
     """Whether the rule for idle jobs parks some, which are seen once they would step again."""
     cuts: bool = False
     """Whether nodes fall silent, and come back as they were, with what stands halted there."""
+    places: bool = False
+    """Whether some jobs name the nodes that they may use, and some take theirs whole."""
     core: Core = field(init=False)
     now_s: float = 0.0
     ended: dict[JobId, Job] = field(default_factory=dict)
@@ -156,6 +158,7 @@ class World:
         if self.serves and self.random.random() < 0.4:
             spec = replace(spec, kind=JobKind.INFERENCE, latency_s=self.random.choice((None, 0.05, 0.2, 5.0)))
         spec = self.in_groups(spec) if self.groups and spec.gpus and self.random.random() < 0.6 else spec
+        spec = self.placed(spec) if self.places else spec
         self._next += 1
         self.submitted[job] = spec
         return Submitted(job, spec)
@@ -196,6 +199,12 @@ class World:
         each, most = self.random.choice((1, 2, 2, 3)), self.random.choice((1, 2, 3))
         sizes = tuple(each * nodes for nodes in range(1, most + 1)) if spec.sizes and most > 1 else ()
         return replace(spec, gpus=each * most, sizes=sizes, gpus_per_node=each, host_bandwidth_bytes_per_s=0)
+
+    def placed(self, spec: JobSpec) -> JobSpec:
+        """On some nodes alone, in every second case; whole ones in every fourth."""
+        pick = self.random
+        nodes = pick.choice(("", "", "n0", "n1", "n0,n2,z0,z1,z2", "not:n1", "not:n0,z0,z2"))
+        return replace(spec, nodes=nodes, whole_node=pick.random() < 0.25)
 
     def running(self) -> list[Job]:
         return [job for job in self.core.state.jobs.values() if job.placement is not None]

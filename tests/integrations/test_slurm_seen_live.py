@@ -21,17 +21,15 @@ def test_machines_are_summed_up_by_their_partition(shell: Shell) -> None:
 
 
 @pytest.mark.parametrize("words", [(), ("--gres=gpu:1",)], ids=str)
-@pytest.mark.parametrize("verb", ["sbatch", "srun"])
-def test_exclusive_is_refused_where_it_would_not_mean_the_machine(
-    shell: Shell, verb: str, words: tuple[str, ...]
-) -> None:
-    rest = ("--wrap", "true") if verb == "sbatch" else ("true",)
-    said = shell(verb, "--exclusive", *words, *rest)
-    assert (said.code, said.out) == (1, "")
-    assert said.err == (
-        f"{verb}: error: --exclusive means a whole machine, and this job takes {len(words)} of the 2 GPUs of here: ask "
-        "for all (--gres=gpu:2), or for GPUs that no other job shares (#COLANE --no-share)\n"
+def test_exclusive_means_the_machine(shell: Shell, words: tuple[str, ...]) -> None:
+    first = shell("sbatch", "--parsable", "--exclusive", *words, "--wrap", "sleep 60").out.strip()
+    second = shell("sbatch", "--parsable", "--wrap", "true").out.strip()
+    assert shell("sbatch", "--wait", "--test-only", "-w", "there", "--wrap", "true").err == (
+        "sbatch: error: --nodelist: must be some of pool default: here\n"
     )
+    assert shell("squeue", "-h", "-j", second, "-o", "%t").out.strip() == "PD"
+    assert shell("scancel", first).code == 0
+    assert shell("sbatch", "--wait", "-w", "here", "--wrap", "true").code == 0
 
 
 COLANE = (sys.executable, "-m", "colane.cli")

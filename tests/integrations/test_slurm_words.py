@@ -17,9 +17,9 @@ from colane.integrations.slurm.request import OPTIONS_OF, build, typed_of
 from colane.integrations.slurm.rows import SlurmRow, duration, long_duration, names, rows_of
 from colane.integrations.slurm.sacct import COLUMNS
 from colane.integrations.slurm.sbatch import read_script
-from colane.integrations.slurm.scontrol import hosts
 from colane.integrations.slurm.srun import placed
 from colane.model.arrays import joined, parse_indexes
+from colane.model.hardware import nodes_named
 from colane.model.job import Job
 from colane.model.job_spec import JobSpec
 from colane.model.phases import Array, JobId
@@ -62,7 +62,7 @@ def test_a_missing_blank_is_told_of_and_read_all_the_same() -> None:
             HEAD + "#SBATCH --tiem=3\n",
             "job.sh:2: --tiem is no option of sbatch that Colane knows; did you mean --time?",
         ),
-        (HEAD + "\n#SBATCH --nodelist=a\n", "job.sh:3: --nodelist is not done here: a job runs where Colane places it"),
+        (HEAD + "\n#SBATCH --licenses=a\n", "job.sh:3: --licenses is not done here: jobs that share a licence go one"),
         (HEAD + "#SBATCH --time\n", "job.sh:2: --time needs a value"),
         (HEAD + "#SBATCH --requeue=1\n", "job.sh:2: --requeue takes no value, got '1'"),
         (HEAD + "#SBATCH --comment='a\n", "job.sh:2: a quotation mark has no partner"),
@@ -86,9 +86,9 @@ def test_our_own_lines() -> None:
 
 
 def test_what_has_no_effect_is_collected() -> None:
-    options = parse("sbatch", ["--wckey=x", "--mail-type", "ALL", "--nice", "job.sh", "--wckey=of-the-job"])
+    options = parse("sbatch", ["--wckey=x", "--mail-type", "ALL", "--propagate", "job.sh", "--wckey=of-the-job"])
     assert (options.without_effect, options.rest) == (
-        ["--wckey", "--mail-type", "--nice"],
+        ["--wckey", "--mail-type", "--propagate"],
         ["job.sh", "--wckey=of-the-job"],
     )
 
@@ -112,7 +112,15 @@ def test_what_has_no_effect_is_collected() -> None:
         (("-d", "afterany:3", "--kill-on-invalid-dep=yes"), {"after": "any:3", "if_never": "cancel"}),
         (("--begin=now+2hours", "-H", "-A", "lab", "-p", "a100"),
          {"begin": "now+2h", "hold": True, "labels": {"account": "lab"}, "pool": "a100"}),
-        (("-G", "1", "--exclusive"), {"share": False}),
+        (("-G", "1", "--exclusive"), {"whole_node": True}),
+        (("--exclusive",), {"whole_node": True, "gpus": 0}),
+        (("-w", "n[1-2]", "-x", "n1", "-C", "a100&ib"), {"nodes": "n2", "features": "a100&ib"}),
+        (("-x", "n[1-2]"), {"nodes": "not:n1,n2"}),
+        (("-w", "n[1-2]", "-N2", "--gres=gpu:1"), {"nodes": "n1,n2", "gpus_per_node": 1}),
+        (("--priority=-5",), {"priority": -5}),
+        (("--nice",), {"priority": -100}),
+        (("--nice=20", "--priority=5"), {"priority": -15}),
+        (("--begin=tomorrow",), {"begin": "tomorrow"}),
     ],
 )  # fmt: skip
 def test_options_as_fields_of_a_request(words: tuple[str, ...], fields: dict[str, object]) -> None:
@@ -131,6 +139,9 @@ def test_options_as_fields_of_a_request(words: tuple[str, ...], fields: dict[str
         (("--gres=shard:1",), "--gres must be GPUs of one kind"),
         (("--signal=KILL@60",), "--signal must be one of SIGUSR1"),
         (("-d", "afterburstbuffer:1"), "'afterburstbuffer' is not done here"),
+        (("-w", "a,b"), "--nodelist names 2 machines, and this job lies on 1"),
+        (("-w", "n[1-"), "--nodelist must name nodes as n1,n[3-5]"),
+        (("--nice=x",), "--nice must be a whole number"),
         (("-d", "after:1+5"), "a delay behind a start is not done here"),
         (("-d", "afterok:1?afterok:2"), "'?' (one of several) is not done here"),
     ],
@@ -183,7 +194,7 @@ def test_names_of_jobs() -> None:
 def test_names_of_files_and_machines() -> None:
     env = {"SLURM_JOB_ID": "13", "SLURM_ARRAY_JOB_ID": "12", "SLURM_ARRAY_TASK_ID": "0", "SLURM_PROCID": "1"}
     assert placed("/a/%A_%a_%t_%4j%%.out", env) == "/a/12_0_1_0013%.out"
-    assert hosts("a,n[01-03,7],b") == ["a", "n01", "n02", "n03", "n7", "b"]
+    assert nodes_named("a,n[01-03,7],b,g[1-2]-ib") == ["a", "n01", "n02", "n03", "n7", "b", "g1-ib", "g2-ib"]
 
 
 def test_verbs_are_written_beside_nothing_of_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -56,6 +56,7 @@ NOON_S = time.mktime((2030, 6, 1, 12, 0, 0, 0, 0, -1))
 @pytest.mark.parametrize(
     ("text", "at_s"),
     [
+        ("tomorrow", NOON_S + 12 * 3600), ("midnight", NOON_S + 12 * 3600), ("teatime", NOON_S + 4 * 3600),
         ("now", NOON_S), ("now+2h", NOON_S + 7200), ("now + 90s", NOON_S + 90), ("16:00", NOON_S + 4 * 3600),
         ("12:00:30", NOON_S + 30), ("11:00", NOON_S + 23 * 3600), ("2030-06-01T13:00", NOON_S + 3600),
         ("2030-06-01T12:00:00+00:00", 1906545600.0),

@@ -30,6 +30,10 @@ users = ["carl"]
 groups = ["lab", "{OWN}"]
 [pool.usual]
 time_limit_default = "2h"
+[features]
+a100 = ["n1", "n2"]
+ib = ["n2", "n3"]
+h100 = ["n4"]
 """
 
 
@@ -115,6 +119,56 @@ async def test_what_a_pool_is_not_for_is_refused_with_the_fix(
             assert told["field"].removeprefix(at).removesuffix("_s") == field
 
 
+@pytest.mark.parametrize(
+    ("job", "nodes"),
+    [
+        ({"features": "a100"}, "n1,n2"),
+        ({"features": "a100&ib"}, "n2"),
+        ({"features": "a100&ib|h100"}, "n2,n4"),
+        ({"features": "a100", "nodes": "not:n1"}, "n2"),
+        ({"nodes": "n[1-2],n4"}, "n1,n2,n4"),
+        ({"nodes": "not:n[01-02]"}, "not:n01,n02"),
+    ],
+)
+async def test_nodes_are_named_by_their_names_and_features(rules: Any, job: dict[str, Any], nodes: str) -> None:
+    async with world(pools=rules) as w:
+        number = await w.submit(**SLEEP, **job)
+        assert (await w.good("GET", f"/job/{number}"))["needs"]["nodes"] == nodes
+
+
+@pytest.mark.parametrize(
+    ("job", "field", "says"),
+    [
+        ({"features": "a10"}, "features", "no node has 'a10': there are a100, ib, h100; as a100&ib or a100|h100"),
+        ({"features": "a100*2"}, "features", "no node has 'a100*2'"),
+        ({"features": "h100&ib"}, "features", "no node has h100&ib"),
+        ({"features": "h100", "nodes": "n1"}, "features", "no node has h100 and is among n1"),
+        ({"nodes": "n[3-"}, "nodes", "must name nodes as n1,n[3-5], got 'n[3-'"),
+        ({"nodes": "n9"}, "nodes", "must be some of pool default: n1"),
+        ({"nodes": "not:n1"}, "nodes", "must be some of pool default: n1"),
+        ({"nodes": "n[0-99999999]"}, "nodes", "must name at most 10000 nodes"),
+    ],
+)
+async def test_nodes_that_are_none_are_refused(rules: Any, job: dict[str, Any], field: str, says: str) -> None:
+    async with world(pools=rules) as w:
+        await w.good("POST", "/node", node())
+        answer = await w.http.post("/job", json={**SLEEP, **job})
+        assert answer.status_code == 422, answer.text
+        (told,) = answer.json()["detail"]
+        assert (told["field"], says in told["message"]) == (field, True), told
+
+
+async def test_a_job_with_its_nodes_whole_has_no_other_beside_it(rules: Any) -> None:
+    async with world(pools=rules) as w:
+        await w.good("POST", "/node", node(gpus=4))
+        whole = await w.submit(**SLEEP, whole_node=True, gpus=0)
+        await w.line(lambda line: line.kind == "job" and line.body["job"] == whole and line.body["state"] == "assigned")
+        for gpus in (0, 1):
+            other = await w.submit(**SLEEP, gpus=gpus)
+            assert "held by" in (await w.good("GET", f"/job/{other}/why"))["sentence"] or gpus == 0
+            assert await w.state(other) == "queued"
+
+
 async def test_a_limit_is_not_raised_past_that_of_its_pool(rules: Any) -> None:
     async with world(pools=rules) as w:
         await w.good("POST", "/node", node(pool="short"))
@@ -137,6 +191,9 @@ async def test_a_limit_is_not_raised_past_that_of_its_pool(rules: Any) -> None:
         ("[pool.a]\ntime_limit_max = '1h'\ntime_limit_default = '2h'", "time_limit_default: must be at most"),
         ("[pool.a]\nusers = 'ann'", "pool.a.users: must be names"),
         ("[pool.a]\nqos = ['fast']", "pool.a.qos: "),
+        ("features = 3", "features: must be names of nodes by feature"),
+        ("[features]\na100 = 'n1'", "features.a100: must be names"),
+        ("[features]\n'a&b' = ['n1']", "features.a&b: must be a word"),
         ("[pool.a]\ngroups = ['no-such-group-here']", "has no group 'no-such-group-here'"),
     ],
 )

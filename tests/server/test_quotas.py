@@ -54,7 +54,7 @@ def test_a_file_says_it(tmp_path: Path) -> None:
         ("[default", "limits.toml: "),
         (
             "[groups.x]\ngpus = 1",
-            "there is no table 'groups'; there are [default], [user.NAME], [group.NAME] and [pool.NAME]",
+            "there is no table 'groups'; there are [default], [user.NAME], [group.NAME], [pool.NAME] and [features]",
         ),
         ("group = 3", "group: must be tables [group.NAME]"),
         ("[group.no-such-group-here]\ngpus = 1", "has no group 'no-such-group-here'; name its users: members"),

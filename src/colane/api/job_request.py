@@ -130,6 +130,9 @@ if TYPE_CHECKING:
         priority: int
         user: str
         pool: str
+        nodes: str
+        features: str | None
+        whole_node: bool
         time_limit_s: float | None
         begin: str | None
         singleton: bool

@@ -118,6 +118,8 @@ class NeedsObject(TypedDict):
     multi_node: bool
     anti_collocation: bool
     gpus_per_node: int
+    nodes: str
+    whole_node: bool
     utility_min: float
     comm_weight: int | None
     comm_pattern: str

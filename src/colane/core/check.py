@@ -20,6 +20,7 @@ from colane.core.planners.returning import returned
 from colane.model.field_values import describe_sizes
 from colane.model.hardware import GpuId
 from colane.model.job import Job, JobId, JobKind, JobState
+from colane.model.job_spec import is_among
 from colane.model.phases import MOVABLE, STEPPING, Throttle
 from colane.model.placement import Placement, Slot
 from colane.model.plan import Action, Move, Park, Plan, Resize, SetCores, SetThrottle, Start, Stop
@@ -60,6 +61,7 @@ class _Judge:
         self._state = state
         self._loads: dict[GpuId, GpuLoad] = {}
         self._cores: dict[str, set[int]] = {}
+        self._joined: dict[str, list[JobId]] = {}
         self._host_memory_bytes: dict[str, int] = {}
         self._host_bandwidth: dict[str, float] = {}
         self._decided: set[JobId] = set()
@@ -301,8 +303,21 @@ class _Judge:
             return (Flaw("wrong-pool", f"{placement.node} is not in pool {job.spec.pool}", (job.id,)),)
         if not node.node.takes_jobs:
             return (Flaw("node-drained", f"{placement.node} is drained", (job.id,)),)
+        if flaws := self._may_use(job, placement.node):
+            return flaws
         if not set(placement.cores) <= set(node.node.cores_outside_devices):
             return (Flaw("wrong-cores", f"cores of job {job.id} on {placement.node} are cpu devices", (job.id,)),)
+        return ()
+
+    def _may_use(self, job: Job, name: str) -> Flaws:
+        """It is among the nodes that it names, no other has it whole, and it has none whole where others are."""
+        spec, node = job.effective, self._state.nodes[name]
+        others = {other for other in (*node.jobs, *self._joined.setdefault(name, [])) if other != job.id}
+        self._joined[name].append(job.id)
+        if not is_among(spec.nodes, name):
+            return (Flaw("wrong-node", f"job {job.id} may run on {spec.nodes}, {name} is not among them", (job.id,)),)
+        if others and (spec.whole_node or any(self._state.jobs[other].spec.whole_node for other in others)):
+            return (Flaw("node-taken-whole", f"{name} is not for job {job.id} and others at once", (job.id,)),)
         return ()
 
     def _rank(self, job: Job, gpu: GpuId) -> Flaws:
@@ -314,6 +329,9 @@ class _Judge:
             return (Flaw("wrong-gpu-type", f"job {job.id} asks for {spec.gpu_type}, {gpu} is not", (job.id,)),)
         if self._state.nodes[gpu.node].node.pool != spec.pool:
             return (Flaw("wrong-pool", f"{gpu} is not in pool {spec.pool}", (job.id,)),)
+        is_new = job.placement is None or gpu.node not in job.placement.nodes
+        if is_new and (flaws := self._may_use(job, gpu.node)):
+            return flaws
         if load.closed and gpu not in job.gpus_held and (job.home == "" or job.placement is None):
             return (Flaw("node-drained", f"{gpu.node} is drained, and job {job.id} would be new there", (job.id,)),)
         return ()

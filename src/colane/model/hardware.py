@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -214,3 +215,28 @@ class Node:
         """Cores that are in none of its cpu devices: those a job without GPUs may book."""
         taken = {core for gpu in self.gpus if gpu.is_cpu_device for core in gpu.cores}
         return tuple([core for core in self.cores if core not in taken]) if taken else self.cores
+
+
+NODES_MAX: Final = 10_000
+_SPAN: Final = r"[0-9]+(-[0-9]+)?"
+_NAMED: Final = re.compile(rf"(?P<name>[^,\[\]]+)(\[(?P<spans>{_SPAN}(,{_SPAN})*)\])?(?P<end>[^,\[\]]*)")
+
+
+def nodes_named(text: str) -> list[str]:
+    """Return the nodes of a list as `a,n[1-3,7]`.
+
+    Raises:
+        ValueError: It is none.
+    """
+    found = list[str]()
+    for part in re.split(r",(?![^\[]*\])", text):
+        match = _NAMED.fullmatch(part.strip())
+        if match is None:
+            raise ValueError(f"must name nodes as n1,n[3-5], got {text[:60]!r}")
+        for span in (match["spans"] or "").split(","):
+            first, _, last = span.partition("-")
+            numbers = range(int(first), int(last or first) + 1) if span else range(1)
+            if len(numbers) > NODES_MAX:
+                raise ValueError(f"must name at most {NODES_MAX} nodes, got {part[:60]!r}")
+            found += [f"{match['name']}{number:0{len(first)}}{match['end']}" for number in numbers] if span else [part]
+    return found

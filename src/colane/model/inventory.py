@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 
 from colane.model.hardware import Node, is_instance_type
 from colane.model.job import JobSpec
+from colane.model.job_spec import is_among
 from colane.model.resources import (
     Resources,
     capacity,
@@ -51,7 +52,8 @@ class Inventory:
 
     def __init__(self, nodes: Iterable[Node] = ()) -> None:
         self._pools: dict[str, dict[tuple[object, ...], tuple[Node, int]]] = {}
-        for node in nodes:
+        self._nodes = tuple(nodes)
+        for node in self._nodes:
             alike = self._pools.setdefault(node.pool, {})
             gpus = tuple(sorted(Counter((gpu.type, gpu.memory_bytes) for gpu in node.gpus).items()))
             outside = len(node.cores_outside_devices)
@@ -64,7 +66,7 @@ class Inventory:
 
     def shortfall(self, spec: JobSpec) -> Shortfall | None:
         """Why the nodes of a job's pool could never hold it, one of them or several together; None when they could."""
-        alike = self._alike(spec.pool)
+        alike = self._alike(spec.pool, spec.nodes)
         if not alike:
             return Shortfall(Lack.NODES)
         nodes = [node for node, _ in alike]
@@ -98,7 +100,9 @@ class Inventory:
                 beyond = middle
         return spec.sizes[fitting - 1] if fitting else None
 
-    def _alike(self, pool: str) -> list[tuple[Node, int]]:
+    def _alike(self, pool: str, among: str = "") -> list[tuple[Node, int]]:
+        if among:
+            return [(node, 1) for node in self._nodes if node.pool == pool and is_among(among, node.name)]
         return list(self._pools.get(pool, {}).values())
 
 

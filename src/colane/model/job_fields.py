@@ -34,7 +34,17 @@ from colane.model.field_values import (
     Whole,
 )
 from colane.model.hardware import DEFAULT_POOL
-from colane.model.job_spec import BatchOf, CommPattern, CoreHint, IfNever, JobKind, Qos, Ranks, parse_category
+from colane.model.job_spec import (
+    BatchOf,
+    CommPattern,
+    CoreHint,
+    IfNever,
+    JobKind,
+    Qos,
+    Ranks,
+    parse_category,
+    parse_nodes,
+)
 
 
 class HelpPanel(StrEnum):
@@ -492,6 +502,24 @@ JOB_FIELDS: Final = (
         default=DEFAULT_POOL,
         option=Option("Only machines of this pool.", ("--pool", "-p")),
         slurm=("-p", "--partition"), in_need=True, shelf=Shelf.JOB, column="pool",
+    ),
+    JobField(
+        "nodes", Text(20_000, 0, NO_CONTROLS, parse_nodes), "of these it may use those named here, as n1,n[3-5]; "
+        "not:n2 for all but these",
+        default="",
+        option=Option("Only these machines, as n1,n[3-5]; not:n2 for all but these.", ("--nodes",), "NODES"),
+        other_names=("nodelist", "exclude"), in_need=True, shown="on {value}", column="nodes",
+    ),
+    JobField(
+        "features", NAME, "those that have these features, as a100&nvlink or a100|h100; the operator names them",
+        option=Option("Only machines with these features, as a100&nvlink or a100|h100.", ("--features",)),
+        slurm=("-C", "--constraint"), other_names=("constraint",), in_spec=False, shelf=Shelf.NONE,
+    ),
+    JobField(
+        "whole_node", Flag(), "no other job is on its nodes, those without GPUs included",
+        default=False,
+        option=Option("Keep all other jobs off its machines.", ("--whole-node",)),
+        in_need=True, shown="its nodes whole", column="whole_node",
     ),
     JobField(
         "user", NAME_OR_NONE, "owner",

@@ -12,7 +12,7 @@ from enum import StrEnum
 from operator import attrgetter
 from typing import Final, NamedTuple
 
-from colane.model.hardware import DEFAULT_POOL, GpuId
+from colane.model.hardware import DEFAULT_POOL, GpuId, nodes_named
 
 
 class JobKind(StrEnum):
@@ -129,6 +129,8 @@ class NeedClass(NamedTuple):
     latency_s: float | None
     sharing_domain: str
     cores_beside: int
+    nodes: str
+    whole_node: bool
     home: str = ""  # where alone a parked job may go on: "node", or "node/gpu"; empty where a job may start anywhere
 
 
@@ -196,13 +198,15 @@ class JobSpec:
     after: str = ""  # what other jobs must have done before it starts, as `ok:12,any:13`; empty: nothing
     if_never: IfNever = IfNever.CANCEL  # what becomes of it where that cannot come true any more
     numbers: str = ""  # digest of the counts in its command's arguments; one with others may be of another length
+    nodes: str = ""  # nodes it may be on alone, as `n1,n2`, or all but these, as `not:n3`; empty: any
+    whole_node: bool = False  # no other job is on its nodes, those without GPUs included
     # its class of need, worked out from the fields above
     need: NeedClass = field(init=False, repr=False, compare=False)
     """Worked out once; it is asked for at every move in the queue."""
 
     def __post_init__(self) -> None:
-        """Settle what follows from the other fields: a job with a deadline shares no GPU."""
-        self.share = self.share and self.deadline_s is None
+        """Settle what follows from the other fields: a job with a deadline, or nodes of its own, shares no GPU."""
+        self.share = self.share and self.deadline_s is None and not self.whole_node
         self.gpus_per_node = 1 if self.anti_collocation else self.gpus_per_node
         self.anti_collocation = self.gpus_per_node == 1
         self.multi_node = self.multi_node or self.gpus_per_node > 0
@@ -278,7 +282,27 @@ def need_class(spec: JobSpec) -> NeedClass:
         spec.latency_s,
         spec.sharing_domain,
         spec.cores_beside,
+        spec.nodes,
+        spec.whole_node,
     )
+
+
+ALL_BUT: Final = "not:"
+
+
+def parse_nodes(text: str) -> str:
+    """Return nodes that a job names as `JobSpec.nodes` has them.
+
+    Raises:
+        ValueError: They are none.
+    """
+    names = nodes_named(text.removeprefix(ALL_BUT)) if text else []
+    return f"{ALL_BUT * text.startswith(ALL_BUT)}{','.join(names)}"
+
+
+def is_among(nodes: str, name: str) -> bool:
+    """Whether a job that names nodes so (see `JobSpec.nodes`) may be on this one."""
+    return not nodes or (name in nodes.removeprefix(ALL_BUT).split(",")) is not nodes.startswith(ALL_BUT)
 
 
 class NewLimit(NamedTuple):

@@ -17,6 +17,7 @@ class Why(StrEnum):
     # waiting
     SUBMITTED = "submitted"
     NO_NODE = "no-node"
+    NO_ROOM_ON_NODES = "no-room-on-nodes"
     NO_FREE_GPU = "no-free-gpu"
     NO_FREE_WHOLE_GPU = "no-free-whole-gpu"
     NO_FREE_GANG = "no-free-gang"

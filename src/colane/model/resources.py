@@ -9,6 +9,7 @@ from typing import Final, NamedTuple, final
 
 from colane.model.hardware import Node, is_instance_type
 from colane.model.job import JobSpec
+from colane.model.job_spec import is_among
 from colane.model.profile import Memory
 
 
@@ -104,7 +105,7 @@ def may_be_instances(spec: JobSpec) -> bool:
 
 def ranks_held(node: Node, spec: JobSpec, gpu_type: str, *, usable_only: bool = False) -> int:
     """How many ranks of a job at most an empty node could hold at once on GPUs of that type."""
-    if is_instance_type(gpu_type) and not may_be_instances(spec):
+    if (is_instance_type(gpu_type) and not may_be_instances(spec)) or not is_among(spec.nodes, node.name):
         return 0
     has = capacity(node, gpu_type, spec.gpu_memory_bytes or 0, usable_only=usable_only)
     ranks = spec.ranks_of(has.gpus)

@@ -18,6 +18,7 @@ SENTENCES: Mapping[Why, str] = MappingProxyType(
     {
         Why.SUBMITTED: "Priority: submitted, not yet considered",
         Why.NO_NODE: "Resources: no node of pool {pool} has registered",
+        Why.NO_ROOM_ON_NODES: "ReqNodeNotAvail: no node that it may use ({nodes}) has room; they are held by {jobs}",
         Why.NO_FREE_GPU: ("Resources: needs {asked} on one node, at most {have} free; GPUs are held by {jobs}"),
         Why.NO_FREE_WHOLE_GPU: (
             "Resources: needs {asked} on one node, at most {have} free, and CUDA shows a process one MIG instance "

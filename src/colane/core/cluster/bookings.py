@@ -32,6 +32,7 @@ class NodeState:
     bandwidth: BandwidthSample | None = None  # which jobs were last seen to use the bandwidth of its memory
     cores_outside: tuple[int, ...] = ()  # cores that are in none of its cpu devices
     is_disturbed: bool = False  # whether others use any of its GPUs so much that measurements on it mislead
+    whole: JobId | None = None  # the job that has it whole; None where none has
 
     def __post_init__(self) -> None:
         self.describe(self.node)
@@ -62,6 +63,7 @@ class NodeState:
         """Enter a job that is not on it yet, GPUs apart."""
         booked = host_booking(job, self.node.name)
         self.jobs[job.id] = None
+        self.whole = job.id if job.spec.whole_node else self.whole
         if booked is not NO_BOOKING:
             self.cores_booked.update(booked.cores)
             self.host_memory_booked_bytes += booked.memory_bytes
@@ -74,6 +76,7 @@ class NodeState:
         """Take a job off, as it was booked."""
         booked = host_booking(job, self.node.name)
         del self.jobs[job.id]
+        self.whole = None if self.whole == job.id else self.whole
         if booked is not NO_BOOKING:
             self.cores_booked.difference_update(booked.cores)
             self.host_memory_booked_bytes -= booked.memory_bytes

@@ -19,6 +19,7 @@ from colane.core.cluster.load import GpuLoad, booked_on
 from colane.core.cluster.view import ClusterView
 from colane.model.hardware import GpuId
 from colane.model.job import Job, JobId, JobSpec, NeedClass
+from colane.model.job_spec import is_among
 from colane.model.phases import Throttle
 from colane.model.placement import Placement, Slot
 from colane.model.plan import (
@@ -69,6 +70,8 @@ class Overlay:
         self._decided: set[JobId] = set()
         self._cpu_only: dict[str, list[JobSpec]] = {}
         self._has_opened = False
+        self._joined: dict[str, bool] = {}
+        """Nodes to which jobs come, and whether one has it whole then."""
 
     def load(self, gpu: GpuId) -> GpuLoad:
         """A GPU as it will be."""
@@ -108,11 +111,20 @@ class Overlay:
             cores += len(left.cores_given) - len(left.cores_taken)
         return Resources(0, cores, self.host_memory_free_bytes(node), self.host_bandwidth_free(node))
 
+    def may_use(self, node: NodeState, spec: JobSpec) -> bool:
+        """Whether a job that waits may come to a node at all: it is among those it names, and none has it whole."""
+        name = node.node.name
+        if not is_among(spec.nodes, name) or node.whole is not None or self._joined.get(name, False):
+            return False
+        return not spec.whole_node or not (node.jobs or name in self._joined)
+
     def has_room(self, node: NodeState, spec: JobSpec, ranks: int | None = None) -> bool:
-        """Whether a node has the cores, the host memory and its bandwidth that a job books there.
+        """Whether a job may use a node, and finds there the cores, the host memory and its bandwidth that it books.
 
         For so many of its ranks, or for all. One that is drained has no room for jobs without GPUs.
         """
+        if not self.may_use(node, spec):
+            return False
         if not spec.gpus and not node.node.takes_jobs:
             return False
         if not books_host(spec):
@@ -129,7 +141,11 @@ class Overlay:
 
     def had_room(self, node: NodeState, spec: JobSpec) -> bool:
         """Whether a node had room for a job without GPUs before anything was decided in this draft."""
-        return node.node.takes_jobs and (not books_host(spec) or host_needs(spec, 0) <= cpu_only_free(node))
+        if not node.node.takes_jobs or not is_among(spec.nodes, node.node.name):
+            return False
+        if node.whole is not None or (spec.whole_node and node.jobs):
+            return False
+        return not books_host(spec) or host_needs(spec, 0) <= cpu_only_free(node)
 
     def cpu_only_free(self, node: NodeState) -> Resources:
         """What a node will have for jobs without GPUs: the cores that are its cpu devices are not theirs."""
@@ -346,6 +362,8 @@ class Draft(Overlay):
         slots = tuple([Slot(load.id, taken[rank]) for rank, load in enumerate(loads)])
         cores, cores_elsewhere = self._take(job, loads)
         self._put(booked_on(job, self.beliefs, loads, taken, len(slots)))
+        for load in loads:
+            self._joined[load.id.node] = job.spec.whole_node
         return Placement(slots, cores, cores_elsewhere)
 
     def start_on_node(self, job: Job, node: NodeState, reason: Reason) -> None:
@@ -361,6 +379,7 @@ class Draft(Overlay):
         left.host_memory_taken_bytes += need.host_memory_bytes
         left.host_bandwidth_taken += need.host_bandwidth_bytes_per_s
         self._cpu_only.setdefault(name, []).append(spec)
+        self._joined[name] = spec.whole_node
         self.act(Start(job.id, Placement((), cores, node=name), reason))
 
     def stop(
@@ -414,6 +433,8 @@ class Draft(Overlay):
             kept = set(job.placement.cores_on(name)) - set(placement.cores_on(name))
             self._nodes[name].take(kept)
         new = [(load, slot.lane) for load, slot in zip(loads, slots, strict=True) if slot.gpu not in own]
+        for load, _ in new:
+            self._joined[load.id.node] = job.spec.whole_node
         more, taken = [load for load, _ in new], [lane for _, lane in new]
         self._put(booked_on(job, self.beliefs, more, taken, len(slots)))
         kept_gpus = {load.id for load in loads}

@@ -17,6 +17,7 @@ from colane.core.cluster.free import bits
 from colane.core.cluster.queue import Line
 from colane.core.cluster.view import ClusterView
 from colane.model.job import Job, JobId, JobSpec, NeedClass
+from colane.model.job_spec import is_among
 from colane.model.plan import Plan
 from colane.model.reason import Reason, Why, nodes_drained
 from colane.model.resources import Resources, host_capacity, host_needs, ranks_held
@@ -119,6 +120,8 @@ class CpuOnlyPlacer:
         first = self._overdue
         if first is None or first.id > job.id or first.spec.priority < job.spec.priority:
             return True
+        if first.spec.whole_node and is_among(first.spec.nodes, node.node.name):
+            return False
         kinds = {gpu.type for gpu in node.node.gpus if first.spec.gpu_type in {None, gpu.type}}
         ranks = max([ranks_held(node.node, first.effective, kind) for kind in kinds], default=0)
         if not ranks or (ranks < first.effective.gpus and not first.spec.multi_node):
@@ -141,6 +144,8 @@ def no_room(draft: Draft, spec: JobSpec, overdue: Job | None = None) -> Reason:
     names, nodes = [node.node.name for node in nodes], [node for node in nodes if node.node.takes_jobs]
     if not nodes:
         return nodes_drained(names)
+    if spec.nodes or spec.whole_node:
+        return not_on_these(draft, spec)
     free = [draft.cpu_only_free(node) for node in nodes]
     if overdue is not None and any(host_needs(spec, 0) <= one for one in free):
         return Reason(Why.BEHIND, {}, (overdue.id,))
@@ -154,6 +159,14 @@ def no_room(draft: Draft, spec: JobSpec, overdue: Job | None = None) -> Reason:
     return Reason(Why.NO_ROOM_ON_HOST, facts, holders)
 
 
+def not_on_these(draft: Draft, spec: JobSpec) -> Reason:
+    """That the nodes a job names have no room for it, or that it has none to itself; and which jobs are there."""
+    named = [node for node in draft.view.nodes.values() if node.node.pool == spec.pool]
+    named = [node for node in named if is_among(spec.nodes, node.node.name)]
+    words = f"{spec.nodes or 'any'}{', whole' * spec.whole_node}"
+    return Reason(Why.NO_ROOM_ON_NODES, {"nodes": words}, tuple(sorted({job for node in named for job in node.jobs})))
+
+
 def _books_host(spec: JobSpec) -> bool:
     return host_needs(spec, spec.gpus) != Resources()
 
@@ -162,7 +175,8 @@ def _oldest_overdue(draft: Draft, pool: str) -> Job | None:
     """Of the waiting jobs with GPUs that book something of a host, the oldest, if it has waited too long."""
     found: JobId | None = None
     for (_, need), line in draft.view.queue(pool).classes.items():
-        if (need.cores or need.host_memory_bytes or need.host_bandwidth_bytes_per_s) and line.first is not None:
+        books = need.cores or need.host_memory_bytes or need.host_bandwidth_bytes_per_s or need.whole_node
+        if books and line.first is not None:
             found = line.first if found is None else min(found, line.first)
     if found is None:
         return None

@@ -56,7 +56,8 @@ def _free(draft: Draft, pool: str, gpu_type: str) -> Iterator[GpuLoad]:
 def _fits(draft: Draft, jobs: list[Job], load: GpuLoad) -> bool:
     """Whether the whole set has room: known GPU memory, cores, host memory and its bandwidth."""
     has_memory = _need_bytes(draft, jobs, load.gpu.type) <= load.capacity_bytes
-    return has_memory and _host_needs(jobs) <= draft.host_free(draft.view.nodes[load.id.node])
+    may_use = draft.may_use(draft.view.nodes[load.id.node], jobs[0].effective)
+    return may_use and has_memory and _host_needs(jobs) <= draft.host_free(draft.view.nodes[load.id.node])
 
 
 def _host_needs(jobs: list[Job]) -> Resources:

@@ -38,8 +38,6 @@ class OptionRow(NamedTuple):
 
 V, N, M = Takes.VALUE, Takes.NOTHING, Takes.MAYBE
 DONE, NO_EFFECT, REFUSED = Treatment.DONE, Treatment.NO_EFFECT, Treatment.REFUSED
-ONE_NODE: Final = "a job runs where Colane places it; give it a pool instead (--partition)"
-
 TABLE: Final = (
     OptionRow(
         "-J,--job-name -o,--output -e,--error -i,--input -t,--time -N,--nodes -n,--ntasks --ntasks-per-node "
@@ -57,15 +55,23 @@ TABLE: Final = (
         "--network --mcs-label --delay-boot --prefer --mincpus --gres-flags --power",
         V, NO_EFFECT,
     ),
-    OptionRow("--nice --propagate --get-user-env -k,--no-kill", M, NO_EFFECT),
+    OptionRow("--nice", M, DONE),
+    OptionRow("--propagate --get-user-env -k,--no-kill", M, NO_EFFECT),
     OptionRow(
         "-O,--overcommit -s,--oversubscribe --spread-job --contiguous --reboot --use-min-nodes -v,--verbose "
         "--ignore-pbs",
         N, NO_EFFECT,
     ),
-    OptionRow("-x,--exclude -F,--nodefile", V, REFUSED, ONE_NODE),
-    OptionRow("-C,--constraint", V, REFUSED, "name the GPU's type, as --gres=gpu:TYPE:1, or a pool (--partition)"),
-    OptionRow("--reservation -L,--licenses --bb --bbf --container --container-id", V, REFUSED, "Colane has none"),
+    OptionRow("-w,--nodelist -x,--exclude -C,--constraint --priority", V, DONE),
+    OptionRow("-F,--nodefile", V, REFUSED, "name the machines: --nodelist"),
+    OptionRow("--reservation --bb --bbf", V, REFUSED, "Colane has none"),
+    OptionRow(
+        "-L,--licenses", V, REFUSED, "jobs that share a licence go one after the other: --dependency=singleton, or an "
+        "array with %N at once",
+    ),
+    OptionRow(
+        "--container --container-id", V, REFUSED, "start the container in the script: apptainer exec --nv IMAGE ..."
+    ),
     OptionRow("-M,--clusters", V, REFUSED, "there is one cluster, that of COLANE_URL"),
     OptionRow("--gpus-per-socket", V, REFUSED, "say how many the job takes: --gpus"),
     OptionRow("--uid --gid", V, REFUSED, "jobs run as their submitters"),
@@ -76,7 +82,6 @@ OF_SBATCH: Final = (
     *TABLE,
     OptionRow("-a,--array --signal --wrap --kill-on-invalid-dep", V, DONE),
     OptionRow("--parsable --test-only -W,--wait", N, DONE),
-    OptionRow("-w,--nodelist", V, REFUSED, ONE_NODE),
     OptionRow("--export-file", V, REFUSED, "name the variables: --export"),
 )
 """What `sbatch` knows."""
@@ -84,7 +89,6 @@ OF_SBATCH: Final = (
 OF_SRUN: Final = (
     *TABLE,
     OptionRow("-u,--unbuffered -l,--label", N, DONE),
-    OptionRow("-w,--nodelist", V, DONE),
     OptionRow("-K,--kill-on-bad-exit", M, DONE),
     OptionRow("--mpi -W,--wait -T,--threads --msg-timeout --task-prolog --task-epilog --prolog --epilog --signal", V,
         NO_EFFECT),

@@ -17,7 +17,7 @@ from colane.integrations.slurm import quantities, steps
 from colane.integrations.slurm.contact import SlurmError
 from colane.integrations.slurm.options import SlurmOptions
 from colane.model.checkpoint import CHECKPOINT_SIGNALS, SLURM
-from colane.model.hardware import DEFAULT_POOL
+from colane.model.hardware import DEFAULT_POOL, nodes_named
 from colane.model.job_fields import JOB_FIELDS
 
 SESSION_NAMES: Final = frozenset({"bash", "interactive"})
@@ -55,7 +55,9 @@ _MORE_OPTIONS: Final = {
     "cores": ("cpus-per-task", "cpus-per-gpu"),
     "host_memory_bytes": ("mem", "mem-per-cpu", "mem-per-gpu"),
     "host_memory": ("mem", "mem-per-cpu", "mem-per-gpu"),
-    "share": ("exclusive",),
+    "whole_node": ("exclusive",),
+    "nodes": ("nodelist", "exclude"),
+    "priority": ("priority", "nice"),
     "checkpoint": ("signal",),
     "checkpoint_lead_s": ("signal",),
     "qos": ("qos",),
@@ -209,14 +211,40 @@ def build(options: SlurmOptions, name: str, source: Path | None) -> dict[str, An
     request |= _order(options)
     if options.get("hold") is not None:
         request["hold"] = True
-    if options.get("exclusive") is not None and gpus:
-        request["share"] = False
+    if options.get("exclusive") is not None:
+        request["whole_node"] = True
+    request |= _nodes(options, nodes_of(options)) | _priority(options)
     request |= _saving(options)
     request["env"] = _environment(options, request, tasks, each)
     if layout is not None:
         request |= {"multi_node": True, "gpus_per_node": layout.gpus}
         request["env"] = _over_nodes(request["env"], layout, memory)
     return request
+
+
+def _nodes(options: SlurmOptions, count: int) -> dict[str, Any]:
+    """Which machines it may use: as many as it lies on are named, or those that it may not."""
+    named, left_out = read(options, "nodelist", nodes_named), read(options, "exclude", nodes_named) or []
+    found = {} if options.get("constraint") is None else {"features": options.get("constraint")}
+    if named is None:
+        return {**found, **({"nodes": f"not:{','.join(left_out)}"} if left_out else {})}
+    named = [name for name in named if name not in left_out]
+    if len(named) != count:
+        said = f"{options.place('nodelist')} names {len(named)} machines, and this job lies on {count}"
+        raise SlurmError(f"{said}: name as many as --nodes says, or leave others out (--exclude)")
+    return {**found, "nodes": ",".join(named)}
+
+
+def _priority(options: SlurmOptions) -> dict[str, Any]:
+    """Below others: `--nice` alone is 100 less, as with Slurm."""
+
+    def whole(text: str) -> int:
+        if not re.fullmatch(r"-?[0-9]+", text):
+            raise ValueError(f"must be a whole number, got {text!r}")
+        return int(text)
+
+    priority, nice = read(options, "priority", whole), read(options, "nice", lambda text: whole(text or "100"))
+    return {} if priority is None and nice is None else {"priority": (priority or 0) - (nice or 0)}
 
 
 def _over_nodes(env: dict[str, str], layout: BatchLayout, memory_bytes: int) -> dict[str, str]:

@@ -6,7 +6,7 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
@@ -21,9 +21,7 @@ from colane.integrations.slurm.options import SaidValue, SlurmOptions, merged, p
 from colane.integrations.slurm.request import build, typed_of
 from colane.integrations.slurm.rows import moment
 from colane.model.field_values import Flag, Number, TextMap, Whole
-from colane.model.hardware import DEFAULT_POOL
 from colane.model.job_fields import JOB_FIELDS, JobField
-from colane.model.words import count
 
 if TYPE_CHECKING:
     from colane.api.plans import PlanAnswer
@@ -180,7 +178,6 @@ def run(words: Sequence[str], shims: str) -> int:
         tell([*script.notes, *([passed] if passed else [])], options)
     with contact.client() as scheduler:
         check_partition(scheduler, options)
-        check_exclusive(scheduler, options, request)
         if options.get("test-only") is not None:
             contact.note("sbatch", _planned(_taken(request, options, lambda asked: scheduler.plan([asked]))))
             return 0
@@ -251,22 +248,6 @@ def check_partition(scheduler: Client, options: SlurmOptions) -> None:
         if pools and named not in pools:
             there = ", ".join(pools)
             raise SlurmError(f"{options.place('partition')} must be a pool of machines here: {there}; got {named!r}")
-
-
-def check_exclusive(scheduler: Client, options: SlurmOptions, request: Mapping[str, Any]) -> None:
-    """Refuse `--exclusive` but of a job that takes all GPUs of whatever machine it may get.
-
-    Raises SlurmError: it takes fewer, or none.
-    """
-    if options.get("exclusive") is None:
-        return
-    pool, asked = request.get("pool", DEFAULT_POOL), request.get("gpus_per_node") or request["gpus"]
-    for node in scheduler.nodes():
-        have = len(node["gpus"])
-        if node["pool"] == pool and (not asked or have != asked):
-            whole = f"this job takes {asked} of the {count(have, 'GPU')} of {node['name']}"
-            fix = f"ask for all (--gres=gpu:{have}), or for GPUs that no other job shares (#COLANE --no-share)"
-            raise SlurmError(f"{options.place('exclusive')} means a whole machine, and {whole}: {fix}")
 
 
 def open_mode(options: SlurmOptions) -> str:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-import re
+import os
+import socket
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
 
-from colane.client.errors import Refused
+from colane.client.errors import Refused, SchedulerError
 from colane.client.told import in_force
 from colane.integrations.slurm import contact, quantities
 from colane.integrations.slurm.contact import SlurmError
@@ -14,6 +18,7 @@ from colane.integrations.slurm.launch import batch_files, file_name
 from colane.integrations.slurm.rows import SlurmRow, duration, moment, named_jobs, names, rows_of
 from colane.integrations.slurm.sinfo import LONG_STATES, SlurmNode, state_of
 from colane.model.arrays import element_id, known_indexes
+from colane.model.hardware import nodes_named
 from colane.verbs.of_jobs import JOB_VERBS, REQUEUE, RESUME
 
 if TYPE_CHECKING:
@@ -163,7 +168,7 @@ UPDATES_BY_NAME: Final = {name.lower(): change for name, change in UPDATES.items
 def _show(words: Sequence[str], *, is_line: bool) -> int:
     what, rest = (words[0].lower(), words[1:]) if words else ("", [])
     if what in {"hostnames", "hostname"}:
-        contact.print_lines(*hosts(rest[0] if rest else ""))
+        contact.print_lines(*_hosts(rest[0] if rest else os.environ.get("SLURM_JOB_NODELIST", "")))
         return 0
     if what == "hostlist":
         contact.print_lines(rest[0] if rest else "")
@@ -181,18 +186,26 @@ def _show(words: Sequence[str], *, is_line: bool) -> int:
     return 0
 
 
-def hosts(text: str) -> list[str]:
-    """Return the machines of a list such as `a,n[1-3,7]`."""
-    found = []
-    for part in re.findall(r"[^,\[]+(?:\[[^\]]*\])?", text):
-        name, bracket, inside = part.partition("[")
-        if not bracket:
-            found.append(name)
-            continue
-        for span in inside.rstrip("]").split(","):
-            first, _, last = span.partition("-")
-            found += [f"{name}{one:0{len(first)}}" for one in range(int(first), int(last or first) + 1)]
-    return found
+def _hosts(text: str) -> list[str]:
+    """The machines of a list, each by a name that resolves here: where that is not its own, its agent's address."""
+    try:
+        names = nodes_named(text) if text else []
+    except ValueError as error:
+        raise SlurmError(f"show hostnames: {error}") from error
+    if all(map(_resolves, names)):
+        return names
+    with suppress(SchedulerError), contact.client() as scheduler:
+        hosts = {node["name"]: urlsplit(node["address"]).hostname for node in scheduler.nodes()}
+        return [name if _resolves(name) else hosts.get(name) or name for name in names]
+    return names
+
+
+@lru_cache
+def _resolves(name: str) -> bool:
+    try:
+        return bool(socket.getaddrinfo(name, None))
+    except (OSError, UnicodeError):
+        return False
 
 
 def _jobs(scheduler: Client, words: Sequence[str]) -> list[list[str]]:

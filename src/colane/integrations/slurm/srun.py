@@ -18,9 +18,9 @@ from typing import IO, TYPE_CHECKING, Any, Final
 from colane.integrations.slurm import contact, quantities, steps
 from colane.integrations.slurm.contact import SlurmError
 from colane.integrations.slurm.launch import BatchFiles, command
-from colane.integrations.slurm.options import ONE_NODE, SlurmOptions, parse
+from colane.integrations.slurm.options import SlurmOptions, parse
 from colane.integrations.slurm.request import build, count_of, job_name, nodes_of, read, tasks_of
-from colane.integrations.slurm.sbatch import check_exclusive, check_partition, hand_in, open_mode, tell
+from colane.integrations.slurm.sbatch import check_partition, hand_in, open_mode, tell
 from colane.integrations.slurm.slots import StepSlots
 from colane.model.words import count
 
@@ -80,8 +80,6 @@ def _as_job(options: SlurmOptions, shims: str) -> int:
 
 def _request(options: SlurmOptions, words: Sequence[str], shims: str) -> dict[str, Any]:
     """Return the request of a job of one command."""
-    if options.get("nodelist") is not None:
-        raise SlurmError(f"--nodelist is not done here: {ONE_NODE}")
     request = build(options, job_name(options, Path(options.rest[0]).name), None)
     open_mode(options)
     request["command"] = command(shims, BatchFiles(), "/bin/sh", f"#!/bin/sh\nexec {shlex.join(words)}\n", ())
@@ -91,7 +89,6 @@ def _request(options: SlurmOptions, words: Sequence[str], shims: str) -> dict[st
 def _handed_in(scheduler: Client, options: SlurmOptions, request: dict[str, Any], verb: str) -> int:
     tell((), options, verb)
     check_partition(scheduler, options)
-    check_exclusive(scheduler, options, request)
     job_id = hand_in(scheduler, request, options, verb)
     contact.note(verb, f"job {job_id} queued")
     return job_id

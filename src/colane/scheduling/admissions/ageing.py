@@ -22,6 +22,7 @@ from colane.core.cluster.queue import Line
 from colane.core.cluster.view import ClusterView
 from colane.model.hardware import Node
 from colane.model.job import Job, JobId, JobSpec
+from colane.model.job_spec import is_among
 from colane.model.resources import cpu_only_capacity, host_needs, ranks_held
 from colane.scheduling.engine.contracts import GuardTally, SchedulingContext
 from colane.scheduling.engine.usual import UsualRule
@@ -264,7 +265,7 @@ class EmptyNodes:
         self._look(view)
         key = (
             spec.pool, gpu_type, spec.gpus, spec.gpus_max, spec.multi_node, spec.gpus_per_node, spec.cores,
-            spec.host_memory_bytes, spec.host_bandwidth_bytes_per_s, spec.gpu_memory_bytes,
+            spec.host_memory_bytes, spec.host_bandwidth_bytes_per_s, spec.gpu_memory_bytes, spec.nodes,
         )  # fmt: skip
         found = self._able.get(key)
         if found is None:
@@ -332,6 +333,7 @@ def keep_host(draft: Draft, job: Job) -> None:
     able = [
         node for node in draft.view.nodes.values()
         if node.node.pool == job.spec.pool and node.node.takes_jobs and need <= cpu_only_capacity(node.node)
+        and is_among(job.spec.nodes, node.node.name)
     ]  # fmt: skip
     free = [(draft.cpu_only_free(node), node) for node in able]
     ranked = [(min(has.cores, need.cores), has.host_memory_bytes, -node.order) for has, node in free]

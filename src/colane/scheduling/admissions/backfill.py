@@ -15,6 +15,7 @@ from colane.core.cluster.bookings import NodeState
 from colane.core.cluster.draft import Draft
 from colane.model.hardware import GpuId
 from colane.model.job import Job, JobSpec
+from colane.model.job_spec import is_among
 from colane.model.placement import Placement
 from colane.model.plan import Start
 from colane.model.reason import Reason, Why
@@ -133,7 +134,7 @@ def reserve(draft: Draft, spec: JobSpec, times: RunTimes) -> Reservation | None:
 
 
 def _is_large_enough(node: NodeState, spec: JobSpec) -> bool:
-    enough = len(node.node.gpus) >= spec.gpus and node.node.takes_jobs
+    enough = len(node.node.gpus) >= spec.gpus and node.node.takes_jobs and is_among(spec.nodes, node.node.name)
     return enough and host_needs(spec, spec.gpus) <= host_capacity(node.node)
 
 

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from colane.core.cluster.bookings import NodeState
 from colane.core.cluster.draft import Draft
 from colane.core.cluster.load import GpuLoad
+from colane.core.planners.cpu_only import not_on_these
 from colane.model.hardware import GpuId
 from colane.model.job import Job, JobId, JobSpec
 from colane.model.reason import Reason, Why, nodes_drained
@@ -42,6 +43,8 @@ def no_place(draft: Draft, spec: JobSpec) -> Lacking:
     if away is not None:
         return Lacking(away)
     holders = draft.view.holders(spec.pool)
+    if spec.nodes or spec.whole_node:
+        return Lacking(not_on_these(draft, spec))
     if spec.multi_node and types:
         return Lacking(_no_gang(draft, spec, types, holders))
     have = max((draft.free((spec.pool, gpu_type)).most_free for gpu_type in types), default=0)

@@ -31,6 +31,7 @@ class Hardware:
         known = tuple(nodes)
         self._inventory = Inventory(known)
         self._pools = sorted({node.pool for node in known})
+        self._names = {pool: sorted(node.name for node in known if node.pool == pool) for pool in self._pools}
 
     def sized(self, spec: JobSpec) -> JobSpec:
         """Where no node is known, the job as it is."""
@@ -43,6 +44,8 @@ class Hardware:
             return Problem("pool", f"unknown {spec.pool!r}; {hint}known: {', '.join(self._pools)}")
         spec = spec if spec.gpus == spec.gpus_min else replace(spec, gpus=spec.gpus_min)
         shortfall = self._inventory.shortfall(spec)
+        if shortfall is not None and shortfall.lack is Lack.NODES and spec.nodes and spec.pool in self._names:
+            return Problem("nodes", f"must be some of pool {spec.pool}: {', '.join(self._names[spec.pool])}")
         if shortfall is None or shortfall.lack is Lack.NODES:
             return None
         return self._problem(spec, shortfall)

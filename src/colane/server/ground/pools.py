@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from colane.api.job_request import JobRequest
 from colane.api.nodes import PoolObject
+from colane.model.job_spec import is_among, parse_nodes
 from colane.model.problem import Problem
 from colane.server.ground.problems import RefusedError
 
@@ -34,6 +36,7 @@ class PoolRules:
     by_pool: Mapping[str, PoolRule] = field(default_factory=dict)  # of those that have any
     # tells the groups of the system that a user is in
     groups_of: Callable[[str], frozenset[str]] = field(default=lambda _: frozenset(), compare=False)
+    features: Mapping[str, Sequence[str]] = field(default_factory=dict)  # what nodes have each, by the word for it
 
     def told(self, pools: Iterable[str]) -> list[PoolObject]:
         """What callers are told of these pools."""
@@ -54,7 +57,7 @@ class PoolRules:
         return self.by_pool.get(pool, PoolRule())
 
     def judged(self, request: JobRequest, *, is_limited: bool) -> JobRequest:
-        """Return a request, its amounts in base units, with the time limit that its pool gives it.
+        """Return a request, its amounts in base units, with the time limit that its pool gives it, and its nodes.
 
         Args:
             request: It, with what its QoS says put in.
@@ -68,9 +71,30 @@ class PoolRules:
             usual_s = rule.time_limit_default_s if limit_s is None else limit_s
             limit_s = min([one for one in (usual_s, rule.time_limit_max_s) if one is not None], default=None)
         problems = [*self._problems(request, rule), *self.too_long(request.pool, limit_s)]
-        if problems:
+        nodes, problem = self._nodes(request)
+        if problems := [*problems, *([problem] if problem else [])]:
             raise RefusedError(422, problems)
-        return request if limit_s == request.time_limit_s else request.model_copy(update={"time_limit_s": limit_s})
+        if limit_s == request.time_limit_s and nodes == request.nodes:
+            return request
+        return request.model_copy(update={"time_limit_s": limit_s, "nodes": nodes})
+
+    def _nodes(self, request: JobRequest) -> tuple[str, Problem | None]:
+        """The nodes that a request may use, by their names and features; and what is wrong with these."""
+        try:
+            nodes = parse_nodes(request.nodes)
+        except ValueError as error:
+            return "", Problem("nodes", str(error))
+        if request.features is None:
+            return nodes, None
+        names = re.split(r"[&|]", request.features)
+        if unknown := [name for name in names if name not in self.features]:
+            there = ", ".join(self.features) or "none, as [features] of the file of limits (--limits) names none"
+            return "", Problem("features", f"no node has {unknown[0]!r}: there are {there}; as a100&ib or a100|h100")
+        ways = [[self.features[name] for name in way.split("&")] for way in request.features.split("|")]
+        able = dict.fromkeys(node for way in ways for node in way[0] if all(node in each for each in way))
+        left = [node for node in able if is_among(nodes, node)]
+        beside = f" and is among {nodes}" if nodes else ""
+        return ",".join(left), None if left else Problem("features", f"no node has {request.features}{beside}")
 
     def too_long(self, pool: str, limit_s: float | None) -> Iterator[Problem]:
         """Yield what is wrong with a time limit in a pool."""

@@ -127,8 +127,7 @@ def admit(
     """Judge one job; see `admit_all`. Raises RefusedError: 422 with what is wrong."""
     given, kept = request.model_fields_set, asked(request)
     request = with_preset(in_base_units(request))
-    if pools is not None:
-        request = pools.judged(request, is_limited=not given.isdisjoint({"time_limit", "time_limit_s"}))
+    request = (pools or PoolRules()).judged(request, is_limited=not given.isdisjoint({"time_limit", "time_limit_s"}))
     problems = said_twice(given) + _conflicts(request, given)
     if problems:
         raise RefusedError(422, problems)

@@ -14,6 +14,10 @@ from colane.model.quantities import parse_duration_s
 # -- Times before which jobs may not start, as people write them: from now, at an hour, or on a date.
 
 NOW = "now"
+HOURS: Final = {"midnight": "00:00", "noon": "12:00", "elevenses": "11:00", "fika": "15:00", "teatime": "16:00"}
+DAYS: Final = {"today": 0, "tomorrow": 1}
+_DATE: Final = re.compile(r"(\d\d)[/.]?(\d\d)(?:[/.]?(?:20)?(\d\d))?(?:-(\d\d?:\d\d(?::\d\d)?))?")
+"""Month, day, year and hour, as `sbatch` takes them: `0130`, `01/30/27-08:00`."""
 
 
 def begin_time_s(text: str, now_s: float) -> float:
@@ -28,10 +32,19 @@ def begin_time_s(text: str, now_s: float) -> float:
             return now_s
         if more.startswith("+"):
             return now_s + parse_duration_s(more[1:].strip())
+    said = HOURS.get(said.lower(), said)
     try:
+        if said.lower() in DAYS:
+            day = datetime.fromtimestamp(now_s).date() + timedelta(days=DAYS[said.lower()])  # noqa: DTZ006
+            return datetime.combine(day, datetime.min.time()).timestamp()
+        if (date := _DATE.fullmatch(said)) is not None:
+            year = f"20{date[3]}" if date[3] else datetime.fromtimestamp(now_s).strftime("%Y")  # noqa: DTZ006
+            hour = (date[4] or "00:00").rjust(5, "0")
+            return datetime.fromisoformat(f"{year}-{date[1]}-{date[2]}T{hour}").timestamp()
         return _hour_s(said, now_s) if _is_hour(said) else datetime.fromisoformat(said).timestamp()
     except (ValueError, OverflowError, OSError) as error:
-        raise ValueError(f"must be now+2h, a time as 16:00 or a date as 2030-12-01T08:00, got {text!r}") from error
+        known = "now+2h, tomorrow, a time as 16:00 or a date as 2030-12-01T08:00"
+        raise ValueError(f"must be {known}, got {text!r}") from error
 
 
 def _is_hour(said: str) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import grp
 import pwd
+import re
 import time
 import tomllib
 from collections.abc import Mapping
@@ -19,6 +20,8 @@ from colane.server.ground.problems import near_matches
 
 LIMIT_MAX: Final = 2**31
 DEFAULT, USER, GROUP, POOL, MEMBERS, GUARANTEED = "default", "user", "group", "pool", "members", "guaranteed_gpus"
+FEATURES: Final = "features"
+_FEATURE: Final = re.compile(r"[\w.-]+")
 POOL_TIMES: Final = ("time_limit_max", "time_limit_default")
 POOL_LISTS: Final = ("users", "groups", "qos")
 MEMBERSHIP_S: Final = 60.0  # for so long it is remembered of what groups of the system a user is
@@ -75,7 +78,14 @@ def read_pools(path: Path) -> PoolRules:
     rules = {
         name: _pool(f"{path}: {POOL}.{name}", table, groups) for name, table in _named_tables(path, body, POOL).items()
     }
-    return PoolRules(rules, SystemGroups().of)
+    features = body.get(FEATURES, {})
+    if not isinstance(features, dict):
+        raise LimitsError(f'{path}: {FEATURES}: must be names of nodes by feature, as a100 = ["n1"]')
+    for name, nodes in features.items():
+        _names(f"{path}: {FEATURES}.{name}", nodes)
+        if not _FEATURE.fullmatch(name):
+            raise LimitsError(f"{path}: {FEATURES}.{name}: must be a word of letters, digits, '.', '_' and '-'")
+    return PoolRules(rules, SystemGroups().of, features)
 
 
 def _pool(place: str, table: Any, groups: Mapping[str, frozenset[str] | None]) -> PoolRule:  # noqa: ANN401 - whatever the file holds
@@ -127,9 +137,9 @@ def _read(path: Path) -> dict[str, Any]:
         raise LimitsError(f"{path} cannot be read: {error.strerror}") from error
     except ValueError as error:
         raise LimitsError(f"{path}: {error}") from error
-    unknown = body.keys() - {DEFAULT, USER, GROUP, POOL}
+    unknown = body.keys() - {DEFAULT, USER, GROUP, POOL, FEATURES}
     if unknown:
-        tables = "[default], [user.NAME], [group.NAME] and [pool.NAME]"
+        tables = "[default], [user.NAME], [group.NAME], [pool.NAME] and [features]"
         raise LimitsError(f"{path}: there is no table {min(unknown)!r}; there are {tables}")
     return body
 

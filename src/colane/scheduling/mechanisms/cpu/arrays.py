@@ -222,7 +222,7 @@ class BoundTakeBack(BoundArray):
     def _reclaim(self, node: NodeState, spec: JobSpec, ranks: int, kinds: Sequence[str]) -> Reclaim | None:
         """What has to happen on a node that so many ranks may start there; None where that is not possible."""
         gpus, movers = self._gpus(node, spec, ranks, kinds)
-        if len(gpus) < ranks:
+        if len(gpus) < ranks or not self._draft.may_use(node, spec):
             return None
         leaving = self._leaving(node)
         need, free = host_needs(spec, ranks), self._draft.host_free(node)

@@ -68,7 +68,8 @@ def on_one_node(context: SchedulingContext, job: Job) -> tuple[GpuLoad, ...] | N
         there = [load for load in held if load.id.node == node.node.name]
         free = _fitting(draft, job.effective, node, gpu_type)
         need = host_needs(job.effective, gpus) - host_needs(job.effective, len(there))
-        if len(there) + len(free) >= gpus and need <= draft.host_free(node):
+        may_use = bool(there) or draft.may_use(node, job.effective)
+        if may_use and len(there) + len(free) >= gpus and need <= draft.host_free(node):
             return in_rank_order([*there, *free[: gpus - len(there)]])
     return None
 
@@ -137,18 +138,19 @@ def on_fewest_nodes(
     chosen: list[GpuLoad] = []
     for name in sorted(found, key=lambda name: (-len(found[name]), name not in own, name)):
         left = spec.gpus - len(chosen)
-        ranks = _ranks(draft, spec, name, min(left, len(found[name])), own.get(name, NOTHING_OWN))
+        ranks = _ranks(draft, spec, name, min(left, len(found[name])), own.get(name))
         chosen += found[name][:ranks]
         if len(chosen) == spec.gpus:
             return in_rank_order(chosen)
     return None
 
 
-def _ranks(draft: Draft, spec: JobSpec, name: str, ranks: int, own: Resources) -> int:
+def _ranks(draft: Draft, spec: JobSpec, name: str, ranks: int, own: Resources | None) -> int:
     """How many ranks, so many at most, a node has cores and host memory for besides what the job has there."""
-    ranks = spec.ranks_of(ranks)
+    may_use = own is not None or draft.may_use(draft.view.nodes[name], spec)
+    ranks = spec.ranks_of(ranks) if may_use else 0
     free = draft.host_free(draft.view.nodes[name])
-    while ranks and not host_needs(spec, ranks) - own <= free:
+    while ranks and not host_needs(spec, ranks) - (own or NOTHING_OWN) <= free:
         ranks = spec.ranks_of(ranks - 1)
     return ranks
 

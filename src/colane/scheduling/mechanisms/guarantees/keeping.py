@@ -140,6 +140,7 @@ class _Pool:
     def _able(self, job: Job, spec: JobSpec, node: NodeState, gpu_type: str) -> list[GpuLoad]:
         """GPUs of a type that are free on a node, or that borrowers leave: those first that the fewest leave."""
         loads, need_bytes = [self._draft.load(gpu) for gpu in node.ids.values()], spec.gpu_memory_bytes or 0
+        loads = loads if self._draft.may_use(node, spec) else []
         able = [
             load
             for load in loads

@@ -229,6 +229,8 @@ class Vacancies:
     ) -> bool:
         """Whether a node would have the cores, the host memory and its bandwidth that so many ranks book."""
         draft, node, need = self._draft, site.node, host_needs(spec, ranks)
+        if not job.home and not draft.may_use(node, spec):
+            return False
         cores = len(draft.cores_free(node)) + amount_of(site.cores, takers)
         if cores + sum(u.cores for u in units) < need.cores:
             return False

@@ -518,7 +518,7 @@ class GpuChanges:
             return fits and draft.has_room_beside(node, spec)
         cores = sum([len(victim.placement.cores) for victim in out if victim.placement is not None])
         need = max(spec.cores, spec.cores_beside if rest.bookings else 0)
-        return fits and draft.host_free(node).cores + cores >= need
+        return fits and draft.may_use(node, spec) and draft.host_free(node).cores + cores >= need
 
     def _starts_on(self, job: Job, spec: JobSpec, load: GpuLoad) -> bool:
         """Whether a job would not decline a GPU for its neighbours, once it is empty."""

@@ -91,7 +91,8 @@ def _soon(context: SchedulingContext, openings: Openings, job: Job) -> Iterator[
             ends = [(end_s, load.id, load) for end_s, load in openings.of(node) if load.gpu.type == kind]
             place = sorted(ends)[: job.gpu_count]
             free = [load for _, _, load in place if load.is_free and load.id not in draft.held]
-            if len(place) == job.gpu_count and place[-1][0] < inf and 0 < len(free) < job.gpu_count:
+            may_use = draft.may_use(node, job.effective)
+            if may_use and len(place) == job.gpu_count and place[-1][0] < inf and 0 < len(free) < job.gpu_count:
                 yield SoonWhole(place[-1][0], node.order, free)
 
 
