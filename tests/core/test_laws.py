@@ -171,6 +171,7 @@ def test_a_job_is_on_nodes_it_may_use_and_alone_where_it_takes_them_whole(name: 
         assert outcome.rejected is None
         audit(world.core.state)
         for job in world.running():
+            assert job.placement is not None
             assert all(is_among(job.spec.nodes, node) for node in job.placement.nodes)
         for node in world.core.state.nodes.values():
             whole = [job for job in node.jobs if world.core.state.jobs[job].spec.whole_node]

@@ -78,6 +78,25 @@ def test_a_job_is_told_as_it_was(shell: Shell) -> None:
     assert re.search(r"^Memory Utilized: [0-9.]+ GB$", seen, re.MULTILINE), seen
 
 
+def test_lists_by_other_names_and_as_json(shell: Shell) -> None:
+    number = shell("sbatch", "--parsable", "--hold", "--mail-type=END", "-J", "seen", "--wrap", "true")
+    assert number.err.startswith("sbatch: without effect here: --mail-type (no mail is sent, as this scheduler was")
+    job = number.out.strip()
+    (told,) = json.loads(shell("squeue", "-j", job, "--json").out)["jobs"]
+    assert (told["job_id"], told["job_state"], told["name"]) == (int(job), ["PENDING"], "seen")
+    assert told["time_limit"] == {"set": False, "infinite": True, "number": 0}
+    assert shell("squeue", "-h", "-j", job, "-O", "jobid:6,tres-alloc:20").out.split() == [job, "cpu=1,node=1"]
+    assert shell("sprio", "-h", "-j", job).out.split()[0] == job
+    assert shell("sstat", "-n", "-a", "-j", job).out == ""
+    assert shell("sinfo", "-h", "-O", "partition:10,statecompact:8,cpus").out.split()[0] == "default*"
+    assert shell("sinfo", "-h", "-R").out == ""
+    assert shell(*COLANE, "drain", "here", "--reason", "a fan").code == 0
+    line = shell("sinfo", "-h", "-R").out
+    assert shell(*COLANE, "undrain", "here").code == 0
+    assert re.fullmatch(r"\s+a fan\s+\S+ \S+T\S+ here\n", line), line
+    assert shell("scancel", job).code == 0
+
+
 def test_what_is_not_done_names_another_way(shell: Shell) -> None:
     assert shell("seff", "99999").err == "seff: error: there is no job 99999\n"
     assert shell("seff").err == "seff: error: name a job: seff 12\n"

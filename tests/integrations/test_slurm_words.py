@@ -67,6 +67,7 @@ def test_a_missing_blank_is_told_of_and_read_all_the_same() -> None:
         (HEAD + "#SBATCH --requeue=1\n", "job.sh:2: --requeue takes no value, got '1'"),
         (HEAD + "#SBATCH --comment='a\n", "job.sh:2: a quotation mark has no partner"),
         (HEAD + "#SBATCH job\n", "job.sh:2: job is no option"),
+        (HEAD + "#SBATCH hetjob\n", "job.sh:2: hetjob is not done here: submit each part as a job, with --dependency"),
         (HEAD + "#COLANE --gras 2\n", "job.sh:2: --gras is no option of colane submit"),
         (HEAD + "#COLANE --retries two\n", "job.sh:2: --retries must be a number, got 'two'"),
         (HEAD.replace("\n", "\r\n") + "true\r\n", "job.sh has DOS line breaks"),
@@ -86,9 +87,9 @@ def test_our_own_lines() -> None:
 
 
 def test_what_has_no_effect_is_collected() -> None:
-    options = parse("sbatch", ["--wckey=x", "--mail-type", "ALL", "--propagate", "job.sh", "--wckey=of-the-job"])
+    options = parse("sbatch", ["--wckey=x", "--hint", "ALL", "--propagate", "job.sh", "--wckey=of-the-job"])
     assert (options.without_effect, options.rest) == (
-        ["--wckey", "--mail-type", "--propagate"],
+        ["--wckey", "--hint", "--propagate"],
         ["job.sh", "--wckey=of-the-job"],
     )
 
@@ -121,6 +122,9 @@ def test_what_has_no_effect_is_collected() -> None:
         (("--nice",), {"priority": -100}),
         (("--nice=20", "--priority=5"), {"priority": -15}),
         (("--begin=tomorrow",), {"begin": "tomorrow"}),
+        (("--mail-type=END,FAIL", "--mail-user=a@b"), {"labels": {"mail": "a@b", "mail-on": "end,failure"}}),
+        (("--mail-type=NONE", "--mail-user=a@b"), {"labels": None}),
+        (("--mail-user=a@b",), {"labels": None}),
     ],
 )  # fmt: skip
 def test_options_as_fields_of_a_request(words: tuple[str, ...], fields: dict[str, object]) -> None:
@@ -142,6 +146,7 @@ def test_options_as_fields_of_a_request(words: tuple[str, ...], fields: dict[str
         (("-w", "a,b"), "--nodelist names 2 machines, and this job lies on 1"),
         (("-w", "n[1-"), "--nodelist must name nodes as n1,n[3-5]"),
         (("--nice=x",), "--nice must be a whole number"),
+        (("--mail-type=OFTEN",), "--mail-type must be of BEGIN, END, FAIL"),
         (("-d", "after:1+5"), "a delay behind a start is not done here"),
         (("-d", "afterok:1?afterok:2"), "'?' (one of several) is not done here"),
     ],

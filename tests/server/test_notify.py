@@ -15,13 +15,21 @@ import httpx
 import pytest
 
 from colane.server.notify import ways
-from colane.server.notify.channels import Happening, NotifyChannel, NotifyConfig, NotifyError, read_channels
+from colane.server.notify.channels import (
+    OWNERS,
+    Happening,
+    NotifyChannel,
+    NotifyConfig,
+    NotifyError,
+    read_channels,
+    unknown_channel,
+)
 from colane.server.notify.outbox import PENDING_MAX, NotifyOutbox
 from colane.server.notify.ways import NotSentError, is_near, reachable, send
 from colane.server.store.store import AuditLine
 from colane.server.tending import teller as telling
 from colane.server.tending.teller import NotifyTeller, happening_of
-from tests.server.harness import finished, launched, node, report, world
+from tests.server.harness import SLEEP, finished, launched, node, report, world
 
 HOOK = NotifyChannel("ann", frozenset(Happening), user="ann", webhook="http://hooks.test/secret")
 CONFIG = NotifyConfig((HOOK,), frozenset({"hooks.test"}))
@@ -369,3 +377,54 @@ async def test_a_channel_that_is_not_there_for_the_user_is_refused_and_named() -
             )
         await w.submit(labels={"notify": "none"})
         await w.submit(labels={"notify": ""})
+
+
+OWNED = NotifyConfig((NotifyChannel("owners", mail=OWNERS),))
+
+
+async def test_owners_are_told_by_mail_at_the_address_and_of_what_they_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent, news = list[tuple[str, str]](), asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def mailed(to: str, _config: Any, message: Any) -> None:
+        sent.append((to, message["event"]))
+        loop.call_soon_threadsafe(news.set)
+
+    monkeypatch.setattr(ways, "_mail", mailed)
+    async with world(notify=OWNED) as w:
+        await w.good("POST", "/node", node(gpus=4))
+        asked = (None, "end,failure", "start", "start,end")
+        for number, on in enumerate(asked, start=1):
+            labels = {"mail": f"u{number}@example.org"} | ({} if on is None else {"mail-on": on})
+            await w.submit(**SLEEP, labels=labels)
+        await w.submit(**SLEEP)
+        for number in range(1, len(asked) + 1):
+            assigned = (number, "assigned")
+            await w.line(lambda line, what=assigned: (line.body.get("job"), line.body.get("state")) == what)  # type: ignore[misc]
+            await w.good("POST", "/node/n1/report", report({"id": number, "attempt": 1, "phase": "launched", "pid": 1}))
+            await w.good("POST", "/finished_job", finished(number))
+        async with asyncio.timeout(30):
+            while len(sent) < 5:
+                news.clear()
+                await news.wait()
+    assert sorted(sent) == [
+        ("u1@example.org", "end"), ("u2@example.org", "end"), ("u3@example.org", "start"), ("u4@example.org", "end"),
+        ("u4@example.org", "start"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("config", "labels", "said"),
+    [
+        (None, {"mail": "a@b"}, "no mail is sent, as this scheduler was started without channels"),
+        (NotifyConfig((NotifyChannel("x", mail="a@b"),)), {"mail": "a@b"}, "no mail is sent to owners here"),
+        (OWNED, {"mail": "a@b\nBcc: all@b"}, "mail must be an address"),
+        (OWNED, {"mail": "a@b@c"}, "mail must be an address"),
+        (OWNED, {"mail": "a@b", "mail-on": "ends"}, "mail-on of end, failure, idle"),
+        (OWNED, {"mail": "a@b", "mail-on": "end"}, ""),
+        (OWNED, {"mail": "ann"}, ""),
+    ],
+)
+def test_mail_to_nowhere_is_refused(config: NotifyConfig | None, labels: dict[str, str], said: str) -> None:
+    told = unknown_channel(config, "ann", labels)
+    assert (said in told, bool(said)) == (True, bool(told))

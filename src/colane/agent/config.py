@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Self
+from typing import Final, Self
 
 from colane.client.tls import TlsFiles, tls_files
 from colane.model.hardware import DEFAULT_POOL, Topology
 from colane.settings import table
-from colane.settings.setting import SettingError, Values
+from colane.settings.setting import Setting, SettingError, Values
 from colane.settings.table import Mps
+
+PROLOG, EPILOG, HEALTH_CHECK = "prolog", "epilog", "health check"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +42,8 @@ class AgentConfig:
     drain_on_stop_s: float = 0.0
     notice_file: Path | None = None  # while it is there, the machine is about to go
     notice_command: str = ""  # while it ends with 0, the machine is about to go; empty for none
+    hooks: Mapping[str, Path | None] = field(default_factory=dict)  # the operator's programs, by kind (`link.hooks`)
+    hook_limit_s: float = 300.0  # how long one may take
     # tell the scheduler what work that is not ours uses of the devices; no job joins there then
     reports_others: bool = True
     # a job that is asked for its turn and reaches no step boundary for so long is left out of turns
@@ -76,6 +82,18 @@ class AgentConfig:
             drain_on_stop_s=values[table.DRAIN_ON_STOP] or 0.0,
             notice_file=values[table.NOTICE_FILE],
             notice_command=values[table.NOTICE_COMMAND],
+            hooks={kind: _program(values, setting) for kind, setting in HOOKS.items()},
+            hook_limit_s=values[table.HOOK_LIMIT],
             reports_others=values[table.OTHERS] is table.LoadByOthers.RESPECT,
             yield_bound_s=values[table.YIELD_BOUND],
         )
+
+
+HOOKS: Final = {PROLOG: table.PROLOG, EPILOG: table.EPILOG, HEALTH_CHECK: table.HEALTH_CHECK}
+
+
+def _program(values: Values, setting: Setting[Path | None]) -> Path | None:
+    path = values[setting]
+    if path is not None and not (path.is_file() and os.access(path, os.X_OK)):
+        raise values.fault(setting, f"must be an executable file, {path} is none")
+    return path

@@ -12,7 +12,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
 
-from colane.agent.config import AgentConfig
+from colane.agent.config import EPILOG, PROLOG, AgentConfig
 from colane.agent.errors import NotLaunchableError
 from colane.agent.files.jobdir import LaunchFacts, StateDir
 from colane.agent.files.lease import since_boot_s
@@ -29,6 +29,7 @@ from colane.agent.launch.launcher import gate_path, plan_launch, wants_mps
 from colane.agent.launch.mps import MpsManager
 from colane.agent.launch.users import Account, UnknownUserError, account_for, whose_jobs
 from colane.agent.link.contact import Contact
+from colane.agent.link.hooks import NodeHooks
 from colane.agent.link.messages import (
     Door,
     Scheduler,
@@ -121,6 +122,7 @@ class Agent:
         self._saver = Saver(state.job_dir, programs.folder(state.root))
         self._answers = SaveAnswers(state.steps_path)
         self._notice = NoticeWatch(config.notice_file, config.notice_command, self.woken.set)
+        self._hooks = NodeHooks(config.hooks, config.hook_limit_s, self._notice.shut, self.woken.set)
         self._is_wanted = False
         self._host_refusal = devices.maker.suspend_problem()
         self._contact = Contact(scheduler, config.name, self._describe, state)
@@ -144,6 +146,7 @@ class Agent:
         """
         await self._mps.adopt(self._devices.observe())
         self._notice.start()
+        self._hooks.start()
         try:
             while not stop.is_set():
                 self.woken.clear()
@@ -158,6 +161,7 @@ class Agent:
                     await self._end_jobs(hurry)
         finally:
             await self._notice.close()
+            await self._hooks.close()
             self._gate.close()
             self._bandwidth.close()
             self._cages.close()
@@ -270,10 +274,19 @@ class Agent:
         if not self.jobs.is_prepared(job.key):
             try:
                 launch = await self._contact.launch_info(job.key)
-                if launch is not None:
+                if launch is not None and await self._is_let_in(job.key, launch):
                     await self._prepare(job, launch)
             except NotLaunchableError as error:
                 await self._refuse(job.key, str(error))
+
+    async def _is_let_in(self, key: Key, launch: LaunchObject) -> bool:
+        """Whether the prolog has done well; where it has not, the node is drained before its job goes elsewhere."""
+        problem = self._hooks.problem(PROLOG, key, launch.get("user") or "")
+        if problem:
+            await self._contact.report(self._report())
+            await self._refuse(key, problem, NODE_FAULT)
+            self._hooks.forget(key)
+        return problem == ""
 
     async def _prepare(self, job: DesiredJob, launch: LaunchObject) -> None:
         """Write down what is to be run; where that is impossible the scheduler is told."""
@@ -380,13 +393,14 @@ class Agent:
         """Add what is to be told of an end, once that is clear."""
         if act is Act.REAP:
             await self.jobs.reap(key, self._mps.let_go)
-        if await self._mps_faults.is_settled(key):
+        if await self._mps_faults.is_settled(key) and self._hooks.problem(EPILOG, key) is not None:
             ends[key] = self.jobs.finished(key)
 
     async def _deliver(self, key: Key) -> None:
         """The scheduler knows its end."""
         self.jobs.deliver(key)
         self._cages.remove(key)
+        self._hooks.forget(key)
         self._no_mps.pop(key, None)
 
     def _named(self, finished: FinishedObject) -> FinishedObject:

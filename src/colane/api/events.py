@@ -182,6 +182,12 @@ class JobsDroppedEventObject(TypedDict):
     problem: str
 
 
+class SettingsReadEventObject(TypedDict):
+    """The files of limits and of channels are read again."""
+
+    by: str
+
+
 class NothingMoreObject(TypedDict):
     """An event whose kind says all."""
 
@@ -209,6 +215,7 @@ EVENTS: Final[Mapping[str, type]] = MappingProxyType(
         "finished-jobs-removed": NothingMoreObject,
         "old-jobs-removed": OldJobsRemovedEventObject,
         "jobs-dropped": JobsDroppedEventObject,
+        "settings-read": SettingsReadEventObject,
     }
 )
 """By kind. A line of the story of events that cannot be read is told as `unreadable`."""

@@ -122,6 +122,13 @@ class ForgottenAnswer(TypedDict):
     forgotten: int
 
 
+class ReloadedAnswer(TypedDict):
+    """Which files now say something else."""
+
+    limits: bool
+    notify: bool
+
+
 class HandedOverAnswer(TypedDict):
     """Number of the start of the scheduler that ends for a standby to lead."""
 

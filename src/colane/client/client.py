@@ -23,6 +23,7 @@ from colane.verbs.of_others import (
     FORGET_PROFILES,
     HAND_OVER,
     MAKE_TOKEN,
+    RELOAD,
     REMOVE_FINISHED,
     REMOVE_NODE,
     REMOVE_NODES,
@@ -41,7 +42,14 @@ if TYPE_CHECKING:
     from colane.api.nodes import AgentSettingsAnswer, NodeObject, PoolObject, RemovedNodesAnswer
     from colane.api.of_record import MeasurementObject, ProfileObject
     from colane.api.plans import PlanAnswer, StartAnswer
-    from colane.api.records import AdoptedAnswer, ForgottenAnswer, HealthAnswer, TokenObject, UsageObject
+    from colane.api.records import (
+        AdoptedAnswer,
+        ForgottenAnswer,
+        HealthAnswer,
+        ReloadedAnswer,
+        TokenObject,
+        UsageObject,
+    )
     from colane.api.samples import NodeSamplesAnswer
     from colane.api.seeing import ActCostObject, EfficiencyAnswer, OverviewAnswer
     from colane.api.stacks import StacksAnswer
@@ -353,6 +361,11 @@ class Client:
     def hand_over(self) -> None:
         """Let the scheduler end for a standby to lead."""
         self.act(HAND_OVER)
+
+    def reload(self) -> ReloadedAnswer:
+        """Have the scheduler read its files of limits and of channels again; which say something else."""
+        answer: ReloadedAnswer = self.act(RELOAD)
+        return answer
 
     def events(self, after: int | None = None, until: int | None = None) -> Iterator[Event]:
         """Yield every change from behind a number, or from now on; ends when the scheduler stops, or with a number.

@@ -78,6 +78,7 @@ from colane.core.reducers.timers import Timers
 from colane.core.usage import HALF_LIFE_S
 from colane.model.hardware import GpuId
 from colane.model.job import JobId, JobState
+from colane.model.limits import Quotas
 from colane.model.phases import HoldKind
 from colane.model.placement import Turns
 from colane.model.plan import ON_CHANGE, Plan, Replan
@@ -163,13 +164,18 @@ class Core:
         self._sets = MeasuredSets()
         self._drains = Drains(state)
         self._cpu_only = CpuOnlyJobs()
-        state.guarantees = self.config.limits.guarantees
         self.limits: LimitBook | None = None
-        if self.config.limits.hold or any(job.is_held(HoldKind.LIMIT) for job in state.jobs.values()):
-            state.limits = self.limits = LimitBook(self.config.limits, self.config.limit_passes_s)
+        self.limit(self.config.limits)
+        self._resume()
+
+    def limit(self, quotas: Quotas) -> None:
+        """Go by these limits from the next step on."""
+        state, self.config = self.state, replace(self.config, limits=quotas)
+        state.guarantees, state.limits, self.limits = quotas.guarantees, None, None
+        if quotas.hold or any(job.is_held(HoldKind.LIMIT) for job in state.jobs.values()):
+            state.limits = self.limits = LimitBook(quotas, self.config.limit_passes_s)
             for job in state.jobs.values():
                 self.limits.moved(None, job)
-        self._resume()
 
     def step(self, events: Sequence[Event], now_s: float, *, decides: bool = True) -> Outcome:
         """Take events in order, then decide once.

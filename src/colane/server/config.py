@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Self
+from typing import NamedTuple, Self
 
 from colane.client.tls import TlsFiles, tls_files
 from colane.core.config import CoreConfig
@@ -23,6 +24,14 @@ from colane.settings.readers import Retention
 from colane.settings.setting import Raw, SettingError, Values
 from colane.settings.store_address import StoreAddress
 from colane.settings.table import judge_heartbeat
+
+
+class FileRules(NamedTuple):
+    """What is read of files again while the scheduler runs; as `ServiceConfig` has it."""
+
+    quotas: Quotas = Quotas(Limits(queued=QUEUED_DEFAULT))
+    pools: PoolRules = PoolRules()
+    notify: NotifyConfig | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +68,8 @@ class ServiceConfig:
     # what it tells agents to be set to where they are told nothing else, by names of settings
     agents: Mapping[str, Raw] = field(default_factory=dict)
 
+    read: Callable[[], FileRules] = field(default=FileRules, compare=False, repr=False)
+
     @property
     def lease_max_s(self) -> float:
         """The longest lease that any node is granted while all goes on."""
@@ -87,6 +98,7 @@ class ServerConfig(ServiceConfig):
         """
         if agents is not None:
             judge_heartbeat(agents, values[table.LEASE])
+        rules = file_rules(values)
         return cls(
             state_dir=state_dir,
             store=values[table.STORE],
@@ -104,13 +116,14 @@ class ServerConfig(ServiceConfig):
             keep_finished=values[table.KEEP_FINISHED],
             node_timeout_s=values[table.LEASE],
             unhalted_lease_s=None if values.is_given(table.LEASE) else GRANTED_BEFORE_S,
-            quotas=quotas(values),
-            pools=pools(values),
+            quotas=rules.quotas,
+            pools=rules.pools,
             see=values[table.SEE],
             idle_after_s=values[table.IDLE_AFTER],
             idle_rule=values[table.IDLE_RULE],
             metrics_names=values[table.METRICS_NAMES],
-            notify=_channels(values),
+            notify=rules.notify,
+            read=partial(file_rules, values),
             core=core_config(values),
             agents={} if agents is None else agents.raw(),
         )
@@ -140,14 +153,6 @@ def _budget_s(values: Values) -> float:
         raise values.fault(table.POLICY_BUDGET, error) from error
 
 
-def _channels(values: Values) -> NotifyConfig | None:
-    file = values[table.NOTIFY]
-    try:
-        return None if file is None else read_channels(file)
-    except NotifyError as error:
-        raise values.fault(table.NOTIFY, error) from error
-
-
 def _tls(values: Values) -> TlsFiles | None:
     try:
         return tls_files(values[table.TLS_CERT], values[table.TLS_KEY])
@@ -160,17 +165,25 @@ def quotas(values: Values) -> Quotas:
 
     Raises SettingError: it cannot be read, or says what cannot be.
     """
+    return _limits(values).quotas
+
+
+def _limits(values: Values) -> FileRules:
     file = values[table.LIMITS]
     try:
-        return Quotas(Limits(queued=QUEUED_DEFAULT)) if file is None else read_quotas(file)
+        return FileRules() if file is None else FileRules(read_quotas(file), read_pools(file))
     except LimitsError as error:
         raise values.fault(table.LIMITS, error) from error
 
 
-def pools(values: Values) -> PoolRules:
-    """Return what the file of limits says of pools. Raises SettingError: it cannot be read, or says what cannot be."""
-    file = values[table.LIMITS]
+def file_rules(values: Values) -> FileRules:
+    """Return what the files of limits and of channels say.
+
+    Raises:
+        SettingError: One cannot be read, or says what cannot be.
+    """
+    file, found = values[table.NOTIFY], _limits(values)
     try:
-        return PoolRules() if file is None else read_pools(file)
-    except LimitsError as error:
-        raise values.fault(table.LIMITS, error) from error
+        return found if file is None else found._replace(notify=read_channels(file))
+    except NotifyError as error:
+        raise values.fault(table.NOTIFY, error) from error

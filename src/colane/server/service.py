@@ -5,8 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from colane.core.events import Tick
+from colane.server.board.turn import Turn
+from colane.server.ground.access import Caller
+from colane.server.ground.problems import RefusedError
 from colane.server.handlers.attempts import Attempts
 from colane.server.handlers.finder import JobFinder
 from colane.server.handlers.forecasts import Forecasts
@@ -28,6 +32,7 @@ from colane.server.tending.idle_jobs import IdleRuling
 from colane.server.tending.teller import NotifyTeller
 from colane.server.views.overview import OverviewMaker
 from colane.server.views.terminals import Terminals
+from colane.settings.setting import SettingError
 
 log = logging.getLogger(__name__)
 
@@ -52,6 +57,7 @@ class Service(Parts):
     counting: ClusterWatch = field(init=False)
     idle_ruling: IdleRuling = field(init=False)
     foreseeing: Foreseeing = field(init=False)
+    reread: asyncio.Event = field(init=False, default_factory=asyncio.Event)
 
     def __post_init__(self) -> None:
         finder = JobFinder(self)
@@ -93,12 +99,50 @@ class Service(Parts):
             await self.close()
 
     async def _notify(self) -> None:
+        """Tell by the channels there are, and by others once they are read again."""
+        outbox = NotifyOutbox(self.config.outbox)
+        while True:
+            self.reread.clear()
+            telling, again = asyncio.create_task(self._tell(outbox)), asyncio.create_task(self.reread.wait())
+            try:
+                await again
+            finally:
+                for task in (telling, again):
+                    task.cancel()
+                await asyncio.gather(telling, again, return_exceptions=True)
+
+    async def _tell(self, outbox: NotifyOutbox) -> None:
         if self.config.notify is not None:
-            outbox = NotifyOutbox(self.config.outbox)
             try:
                 await NotifyTeller(self.overviews, self.forecasts, self.config.notify, outbox).run()
             except Exception:  # jobs matter more than word of them
                 log.exception("a fault: no more word is sent until the scheduler is started again")
+
+    async def reload(self, caller: Caller) -> dict[str, bool]:
+        """Read the files of limits and of channels again; which of the two now says something else.
+
+        Raises:
+            RefusedError: 422, a file says what cannot be: all stays as it was.
+        """
+        try:
+            rules = await asyncio.to_thread(self.config.read)
+        except SettingError as error:
+            raise RefusedError.because(422, str(error)) from error
+
+        def prepare(turn: Turn) -> dict[str, bool]:
+            was, driver = self.config, self.driver
+            self.config = replace(was, quotas=rules.quotas, pools=rules.pools, notify=rules.notify)
+            driver.config = replace(driver.config, limits=rules.quotas)
+            driver.keeper.limit(rules.quotas)
+            driver.core.limit(rules.quotas)
+            driver.keeper.tell_groups(turn, {job.spec.user for job in self.read_model.jobs.values()})
+            turn.events.append(Tick())
+            turn.record("settings-read", by=str(caller))
+            self.reread.set()
+            is_same = (was.quotas, was.pools) == (rules.quotas, rules.pools)
+            return {"limits": not is_same, "notify": was.notify != rules.notify}
+
+        return await self.driver.change(prepare)
 
     async def _release(self) -> None:
         try:

@@ -388,6 +388,23 @@ NOTICE_COMMAND: Final = Setting(
     help="The node is drained while this ends with 0, asked every 5 s (a cloud's notice to a spot instance); it "
     "prints what --notice-file would hold.",
 )
+
+
+def _hook(name: str, when: str) -> Setting[Path | None]:
+    help_text = f"Program that is run as the agent's user {when} (docs/how-to/nodes.md)."
+    return Setting(name=name, read=path, takes=Path, metavar="FILE", default_told="none", help=help_text)
+
+
+PROLOG: Final = _hook("prolog", "before a job starts here; one that fails drains the node")
+EPILOG: Final = _hook("epilog", "after a job has ended here; one that fails drains the node")
+HEALTH_CHECK: Final = _hook("health_check", "every minute; the node is drained while it fails")
+HOOK_LIMIT: Final = Setting(
+    name="hook_limit",
+    read=readers.some_time_s,
+    default="5m",
+    metavar="TIME",
+    help="How long the prolog, the epilog and the health check may take each; then they are killed, and have failed.",
+)
 HEARTBEAT: Final = Setting(
     name="heartbeat",
     read=number(float, 0.05),
@@ -500,14 +517,16 @@ SERVER: Final = Section(
         CORE_WINDOW, CONTENTION,
     ),
 )  # fmt: skip
+HOOKS: Final = (PROLOG, EPILOG, HEALTH_CHECK, HOOK_LIMIT)
 AGENT: Final = Section(
     "agent",
     (
         NAME, URL, DEVICES, MPS, POOL, TOPOLOGY, HOST_BANDWIDTH, HOST, AGENT_PORT, AGENT_STATE, TOKEN_FILE, TLS_CERT,
-        TLS_KEY, STOP_JOBS, REPLACED, DRAIN_ON_STOP, NOTICE_FILE, NOTICE_COMMAND, HEARTBEAT, GRACE, YIELD_BOUND, OTHERS,
+        TLS_KEY, STOP_JOBS, REPLACED, DRAIN_ON_STOP, NOTICE_FILE, NOTICE_COMMAND, *HOOKS, HEARTBEAT, GRACE, YIELD_BOUND,
+        OTHERS,
     ),
 )  # fmt: skip
-AGENTS: Final = Section("agents", (MPS, DRAIN_ON_STOP, NOTICE_COMMAND, HEARTBEAT, GRACE, YIELD_BOUND, OTHERS))
+AGENTS: Final = Section("agents", (MPS, DRAIN_ON_STOP, NOTICE_COMMAND, *HOOKS, HEARTBEAT, GRACE, YIELD_BOUND, OTHERS))
 """What the scheduler tells all agents, for those of their settings that are given nowhere else."""
 UP: Final = Section(
     "up",

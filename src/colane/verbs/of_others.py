@@ -90,6 +90,14 @@ HAND_OVER: Final = Verb(
     "Let this scheduler end for a standby to lead at once; what is under way is answered first.",
     operators="hand over",
 )
+RELOAD: Final = Verb(
+    "reload",
+    "/config/reload",
+    """Read the files of limits and of channels again; which of the two now says something else.
+
+A file that says what cannot be is refused, and all stays as it was.""",
+    operators="have settings read again",
+)
 ADOPT_STORE: Final = Verb(
     "store_adopt",
     "/store/adopt",
@@ -109,6 +117,7 @@ OTHER_VERBS: Final[Mapping[str, Verb]] = {
         FORGET_PROFILES,
         REMOVE_FINISHED,
         HAND_OVER,
+        RELOAD,
         ADOPT_STORE,
     )
 }

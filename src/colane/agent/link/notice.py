@@ -10,8 +10,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-import os
-import signal
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -20,6 +18,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final
 
+from colane.agent.link.hooks import run_within
 from colane.api.reports import NoticeObject
 
 log = logging.getLogger(__name__)
@@ -110,6 +109,15 @@ class NoticeWatch:
         """The machine goes because we say so."""
         self._known["self"] = Notice(reason, time.monotonic() + left_s)
 
+    def shut(self, source: str, reason: str | None) -> None:
+        """The node takes no new jobs for a reason of its own; none: not for this one any more."""
+        was = self._known.pop(source, None)
+        if reason is not None:
+            self._known[source] = Notice(reason, None)
+        if (was and was.reason) != reason:
+            log.warning("%s", reason or f"{source}: all is well again")
+            self._nudge()
+
     def suspect(self, reason: str) -> None:
         """The machine may be about to go: if it is, there is other word of it soon."""
         self._known["suspected"] = Notice(reason, None)
@@ -162,23 +170,8 @@ class NoticeWatch:
 
     async def _answer(self) -> str | None:
         """Return what the command says; None while there is no notice, or where it does not answer."""
-        quiet, pipe = asyncio.subprocess.DEVNULL, asyncio.subprocess.PIPE
-        try:
-            asked = await asyncio.create_subprocess_shell(
-                self._command, stdin=quiet, stdout=pipe, stderr=quiet, start_new_session=True
-            )
-        except OSError as error:
-            self._problem = f"--notice-command cannot be run: {error.strerror}"
-            return None
-        try:
-            said, _ = await asyncio.wait_for(asked.communicate(), ANSWERS_WITHIN_S)
-        except TimeoutError:
+        ran = await run_within(["/bin/sh", "-c", f"exec 2>/dev/null; {self._command}"], ANSWERS_WITHIN_S)
+        self._problem = f"--notice-command cannot be run: {self._command}" if ran.code in NOT_RUN else ""
+        if ran.code is None:
             self._problem = f"--notice-command does not answer within {ANSWERS_WITHIN_S:g} s: {self._command}"
-            return None
-        finally:
-            if asked.returncode is None:
-                with suppress(ProcessLookupError):
-                    os.killpg(asked.pid, signal.SIGKILL)
-                await asked.communicate()
-        self._problem = f"--notice-command cannot be run: {self._command}" if asked.returncode in NOT_RUN else ""
-        return said[:TEXT_MAX_BYTES].decode(errors="replace") if asked.returncode == 0 else None
+        return ran.said[:TEXT_MAX_BYTES] if ran.code == 0 else None

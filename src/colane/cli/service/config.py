@@ -13,6 +13,7 @@ from colane.cli.errors import MisuseError
 from colane.cli.formatting import Format, printed
 from colane.cli.output import ScreenColumn
 from colane.cli.service.command import ConfigOption
+from colane.client.client import Client
 from colane.model.words import count
 from colane.settings.setting import SettingError, Values
 from colane.settings.sources import SettingsFile, find_file, gather
@@ -29,6 +30,7 @@ def register(app: typer.Typer) -> None:
     group = typer.Typer(no_args_is_help=True, help="Show and check the settings of services.", epilog=example)
     group.command("show", epilog=example)(show)
     group.command("check", epilog="Example: [bold]colane config check cluster.toml[/bold]")(check)
+    group.command("reload", epilog="Example: [bold]colane config reload[/bold]")(reload)
     app.add_typer(group, name="config")
 
 
@@ -71,9 +73,25 @@ def check(file: FileArgument = None) -> None:
     output.say(f"{found.path}: {count(sum(map(len, found.given.values())), 'setting')}, all right")
 
 
+def reload() -> None:
+    """Let the scheduler read its files of limits (--limits) and of channels (--notify) again, without a restart.
+
+    Where one says what cannot be, that is said, and all stays as it was.
+    """
+    with Client() as scheduler:
+        changed = [name for name, is_other in scheduler.reload().items() if is_other]
+    output.say(f"read again: {' and '.join(changed) or 'nothing'} changed")
+
+
 def _misfits(found: SettingsFile) -> Iterator[str]:
     """Return what does not fit together; of another machine's scheduler the lease is not known here."""
+    from colane.server.config import ServerConfig  # noqa: PLC0415 - the scheduler's imports take long
+
     server = gather(SERVER, {}, file=found, environment={})
+    try:
+        ServerConfig.of(server, Path(), None)
+    except SettingError as error:
+        yield str(error)
     for section in (AGENTS, AGENT) if server.is_given(LEASE) else (AGENTS,):
         try:
             judge_heartbeat(gather(section, {}, file=found, environment={}), server[LEASE])

@@ -206,11 +206,10 @@ def _judge_pilots(mode: Values) -> None:
 
 
 def _judge_limits(server: Values) -> None:
-    """Refuse limits that the scheduler could not read, before anything is started."""
-    from colane.server.config import pools, quotas  # noqa: PLC0415 - imported late
+    """Refuse limits and channels that the scheduler could not read, before anything is started."""
+    from colane.server.config import file_rules  # noqa: PLC0415 - imported late
 
-    quotas(server)
-    pools(server)
+    file_rules(server)
 
 
 def _judge_devices(devices: str) -> None:

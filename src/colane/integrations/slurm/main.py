@@ -18,14 +18,17 @@ VERBS: Final = (
 )  # fmt: skip
 INSTEAD: Final = {
     "sattach": "follow a job with 'colane attach JOB', which also comes back to a terminal (srun --pty)",
-    "sstat": "'colane eff JOB' and 'colane show JOB' tell what a running job uses",
-    "sprio": "'colane why JOB' says what it waits for, and 'squeue --start' in about when it would start",
     "sdiag": "'colane check' looks at the service, and its /metrics count what it does",
     "sreport": "'colane usage' sums up what users have had",
     "sbcast": "copy files where the script runs; its directory is there on each machine if they share it",
     "strigger": "the service sends word of jobs and nodes: docs/how-to/notify.md",
 }
 """Verbs that are refused, with Colane's own way."""
+# verbs that are others with these options before their own
+AS: Final = {
+    "sstat": ("sacct", ("--state=RUNNING", "--format=JobID,MaxRSS,TotalCPU,Elapsed,NodeList")),
+    "sprio": ("squeue", ("--states=PENDING", "--format=%.15i %.9P %.8u %.10Q")),
+}
 VERSION: Final = "slurm 25.11.0-colane"  # what `--version` says: programs that depend on Slurm read a number from it
 INTERRUPTED: Final = 130
 
@@ -61,7 +64,8 @@ def main(verb: str, shims: str = "", words: Sequence[str] | None = None) -> int:
 def _run(verb: str, shims: str, words: Sequence[str]) -> int:
     if verb in INSTEAD:
         raise SlurmError(f"is not done here: {INSTEAD[verb]}")
-    code: int = import_module(f"colane.integrations.slurm.{verb}").run(words, shims)
+    verb, before = AS.get(verb, (verb, ()))
+    code: int = import_module(f"colane.integrations.slurm.{verb}").run([*before, *words], shims)
     return code
 
 

@@ -49,7 +49,7 @@ TABLE: Final = (
     OptionRow("--exclusive", M, DONE),
     OptionRow("--requeue --no-requeue -H,--hold -Q,--quiet", N, DONE),
     OptionRow(
-        "--wckey --mail-type --mail-user --hint --gpu-bind --cpu-bind --mem-bind -m,--distribution --threads-per-core "
+        "--wckey --hint --gpu-bind --cpu-bind --mem-bind -m,--distribution --threads-per-core "
         "--cores-per-socket --sockets-per-node -B,--extra-node-info --ntasks-per-core --ntasks-per-socket --switches "
         "--tmp --profile --acctg-freq --deadline --time-min -S,--core-spec --thread-spec --gpu-freq --cpu-freq "
         "--network --mcs-label --delay-boot --prefer --mincpus --gres-flags --power",
@@ -62,7 +62,7 @@ TABLE: Final = (
         "--ignore-pbs",
         N, NO_EFFECT,
     ),
-    OptionRow("-w,--nodelist -x,--exclude -C,--constraint --priority", V, DONE),
+    OptionRow("-w,--nodelist -x,--exclude -C,--constraint --priority --mail-user --mail-type", V, DONE),
     OptionRow("-F,--nodefile", V, REFUSED, "name the machines: --nodelist"),
     OptionRow("--reservation --bb --bbf", V, REFUSED, "Colane has none"),
     OptionRow(

@@ -62,6 +62,7 @@ _MORE_OPTIONS: Final = {
     "checkpoint_lead_s": ("signal",),
     "qos": ("qos",),
     "labels.account": ("account",),
+    "labels.notify": ("mail-user", "mail-type"),
 }
 OPTIONS_OF: Final = {
     name: tuple(option.removeprefix("--") for option in field.slurm if option.startswith("--"))
@@ -203,6 +204,7 @@ def build(options: SlurmOptions, name: str, source: Path | None) -> dict[str, An
             request[field] = options.get(option)
     labels = {name: options.get(name) for name in (LABEL,) if options.get(name)}
     labels |= {TASKS: str(tasks)} if tasks > 1 else {}
+    labels |= _mail(options)
     labels |= {REQUEUE: "no"} if options.get("no-requeue") is not None and options.get("requeue") is None else {}
     if labels:
         request["labels"] = labels
@@ -233,6 +235,27 @@ def _nodes(options: SlurmOptions, count: int) -> dict[str, Any]:
         said = f"{options.place('nodelist')} names {len(named)} machines, and this job lies on {count}"
         raise SlurmError(f"{said}: name as many as --nodes says, or leave others out (--exclude)")
     return {**found, "nodes": ",".join(named)}
+
+
+MAIL: Final = {
+    "BEGIN": ("start",), "END": ("end", "failure"), "FAIL": ("failure",), "REQUEUE": ("preempted",),
+    "ALL": ("start", "end", "failure", "preempted"), "NONE": (), "TIME_LIMIT": ("failure",), "INVALID_DEPEND": (),
+    "ARRAY_TASKS": (), "STAGE_OUT": (), "TIME_LIMIT_90": (), "TIME_LIMIT_80": (), "TIME_LIMIT_50": (),
+}  # fmt: skip
+"""What is told by mail, by Slurm's words for it."""
+
+
+def _mail(options: SlurmOptions) -> dict[str, str]:
+    """The address that is written to, and of what; as with Slurm nothing where no type is named."""
+
+    def told(text: str) -> list[str]:
+        words = text.upper().split(",")
+        if unknown := [word for word in words if word not in MAIL]:
+            raise ValueError(f"must be of {', '.join(MAIL)}, got {unknown[0]!r}")
+        return list(dict.fromkeys(on for word in words for on in MAIL[word]))
+
+    on = read(options, "mail-type", told)
+    return {"mail": options.get("mail-user") or getuser(), "mail-on": ",".join(on)} if on else {}
 
 
 def _priority(options: SlurmOptions) -> dict[str, Any]:

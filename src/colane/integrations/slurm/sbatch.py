@@ -65,7 +65,8 @@ def read_script(name: str, text: str) -> BatchScript:
         if mark == "SBATCH":
             found = parse("sbatch", words, place)
             if found.rest:
-                raise SlurmError(f"{place}: {found.rest[0]} is no option")
+                way = ": submit each part as a job, with --dependency" if found.rest[0] == "hetjob" else ""
+                raise SlurmError(f"{place}: {found.rest[0]} is {'not done here' if way else 'no option'}{way}")
             parts.append(found)
         else:
             for field, value in _ours(words, place):
@@ -223,7 +224,12 @@ def _taken(
     try:
         return take(request)
     except Refused as refused:
-        is_of_cores = {problem.field for problem in refused.problems} == {"cores"}
+        fields = {problem.field for problem in refused.problems}
+        is_of_cores = fields == {"cores"}
+        if fields == {"labels.notify"} and "mail" in (labels := request.get("labels", {})):
+            contact.note(verb, f"without effect here: --mail-type ({refused.problems[0].message})")
+            left = {name: text for name, text in labels.items() if name not in {"mail", "mail-on"}}
+            return _taken({**request, "labels": left}, options, take, verb)
         if not is_of_cores or request["gpus"] or not request.get("cores"):
             raise _refusal(refused, options) from refused
     contact.note(verb, "no machine has cores to book for jobs without a GPU: it shares them")

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from colane.facts.node import slurm_word
 from colane.integrations.slurm import contact, getopt
 from colane.integrations.slurm.contact import SlurmError
-from colane.integrations.slurm.rows import duration
+from colane.integrations.slurm.rows import duration, moment
+from colane.integrations.slurm.squeue import by_names
 from colane.model.hardware import DEFAULT_POOL
 
 if TYPE_CHECKING:
@@ -59,14 +60,26 @@ LETTERS: Final[Mapping[str, Column]] = {
     "G": ("GRES", lambda some: some[0].gres),
     "f": ("AVAIL_FEATURES", lambda _: "(null)"),
     "F": ("NODES(A/I/O/T)", lambda some: _counted([_use(each) for each in some])),
-    "E": ("REASON", lambda some: (some[0].node["drain"] or {"reason": ""})["reason"] or "none"),
+    "E": ("REASON", lambda some: _out_of_use(some[0])[0]),
+    "u": ("USER", lambda some: _out_of_use(some[0])[1]),
+    "H": ("TIMESTAMP", lambda some: _out_of_use(some[0])[2]),
 }
+NAMES: Final = {
+    "partition": "P", "partitionname": "R", "available": "a", "time": "l", "nodes": "D", "statecompact": "t",
+    "state": "T", "statelong": "T", "nodelist": "N", "nodehost": "n", "cpus": "c", "memory": "m", "gres": "G",
+    "features": "f", "nodeaiot": "F", "reason": "E", "user": "u", "timestamp": "H",
+}  # fmt: skip
+"""What each name of `--Format` stands for, by letters of `--format`."""
 USUAL: Final = "%9P %.5a %.10l %.6D %.6t %N"
 SUMMARY: Final = "%9P %.5a %.10l %.16F %N"
 OF_NODES: Final = "%.12N %.6D %.9P %.6t"
+REASONS: Final = "%.20E %.9u %.19H %N"
 _LETTER: Final = re.compile(r"%(?P<right>\.?)(?P<width>[0-9]*)(?P<letter>[A-Za-z])")
-VALUED: Final = "-p,--partition -n,--nodes -o,--format -t,--states"
-FLAGS: Final = "-h,--noheader -N,--Node -l,--long -s,--summarize -a,--all -e,--exact -v,--verbose -r,--responding"
+VALUED: Final = "-p,--partition -n,--nodes -o,--format -O,--Format -t,--states"
+FLAGS: Final = (
+    "-h,--noheader -N,--Node -l,--long -s,--summarize -a,--all -e,--exact -v,--verbose -r,--responding "
+    "-R,--list-reasons"
+)
 
 
 def run(words: Sequence[str], shims: str) -> int:
@@ -82,13 +95,18 @@ def run(words: Sequence[str], shims: str) -> int:
         if (not pools or each.node["pool"] in pools) and (not names or each.node["name"] in names)
         and (not states or {each.state, LONG_STATES[each.state]} & states)
     ]  # fmt: skip
-    is_summary = asked.has("summarize")
-    text = asked.last("format") or (SUMMARY if is_summary else OF_NODES if asked.has("Node") else USUAL)
-    is_each = asked.has("Node") or "%n" in text
+    is_summary, is_reasons = asked.has("summarize"), asked.has("list-reasons")
+    found = [each for each in found if not is_reasons or each.state in {"drain", "drng", "down"}]
+    usual = SUMMARY if is_summary else REASONS if is_reasons else OF_NODES if asked.has("Node") else USUAL
+    text, long = asked.last("format") or usual, asked.last("Format")
+    is_each = asked.has("Node") or "%n" in text or is_reasons or "nodehost" in (long or "").lower()
     groups: dict[tuple[str, ...], list[SlurmNode]] = {}
     for each in found:
         key = (each.node["pool"], "" if is_summary else each.state, each.node["name"] if is_each else "")
         groups.setdefault(key, []).append(each)
+    if long is not None:
+        contact.print_lines(*by_names(list(groups.values()), long, LETTERS, NAMES, header=not asked.has("noheader")))
+        return 0
     for match in _LETTER.finditer(text):
         if match["letter"] not in LETTERS:
             raise SlurmError(f"--format: %{match['letter']} is not known; these are: {' '.join(sorted(LETTERS))}")
@@ -97,6 +115,15 @@ def run(words: Sequence[str], shims: str) -> int:
     for group in groups.values():
         contact.print_lines(_line(text, lambda letter, group=group: LETTERS[letter][1](group)))  # type: ignore[misc]
     return 0
+
+
+def _out_of_use(each: SlurmNode) -> tuple[str, str, str]:
+    """Why a machine takes no jobs, by whose word, and since when; `none` of one that takes some."""
+    drain = each.node["drain"] or each.node["notice"]
+    if drain is not None:
+        return drain["reason"] or "no reason given", drain["by"] or "root", moment(drain["since_s"], "Unknown")
+    said = "Not responding" if each.state == "down" else "none"
+    return said, "root" if each.state == "down" else "Unknown", "Unknown"
 
 
 def state_of(node: NodeObject) -> str:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from getpass import getuser
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from colane.client.errors import SchedulerError
 from colane.client.told import facts_of
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from colane.client.client import Client
 
 Column = tuple[str, Callable[[SlurmRow], object]]
+T = TypeVar("T")
 
 
 def _place(row: SlurmRow) -> str:
@@ -103,8 +105,10 @@ LETTERS: Final[Mapping[str, Column]] = {
     "o": ("COMMAND", lambda row: row.job["name"]),
     "E": ("DEPENDENCY", lambda row: row.in_force("after") or "(null)"),
     "f": ("FEATURES", lambda _: "(null)"),
+    "nodes": ("REQ_NODES", lambda row: row.need("nodes") or "(null)"),
     "h": ("OVER_SUBSCRIBE", lambda row: "OK" if row.need("share") else "NO"),
     "g": ("GROUP", lambda row: row.job["user"]),
+    "tres": ("TRES_ALLOC", lambda row: row.tres),
 }
 """What each letter of `--format` stands for."""
 
@@ -115,7 +119,7 @@ NAMES: Final = {
     "reasonlist": "R", "reason": "r", "partition": "P", "priority": "p", "prioritylong": "Q", "account": "a",
     "qos": "q", "numcpus": "C", "mincpus": "c", "tres-per-node": "b", "tres-per-job": "b", "gres": "b",
     "minmemory": "m", "comment": "k", "workdir": "Z", "command": "o", "dependency": "E", "feature": "f",
-    "groupname": "g", "userid": "U", "oversubscribe": "h",
+    "tres-alloc": "tres", "tres": "tres", "reqnodes": "nodes", "groupname": "g", "userid": "U", "oversubscribe": "h",
 }  # fmt: skip
 """What each name of `--Format` stands for, by letters of `--format`."""
 
@@ -133,12 +137,12 @@ VALUED: Final = (
 )
 FLAGS: Final = (
     "-h,--noheader --me --start -l,--long -r,--array -a,--all --hide --array-unique -v,--verbose --local "
-    "--only-job-state"
+    "--only-job-state --json"
 )
 REFUSED: Final = {
     "-i": "use watch(1)", "--iterate": "use watch(1)", "-M": "there is one cluster, that of COLANE_URL",
     "--clusters": "there is one cluster, that of COLANE_URL", "-s": "steps are no jobs here",
-    "--steps": "steps are no jobs here", "--json": "see colane ps --json", "--yaml": "see colane ps --json",
+    "--steps": "steps are no jobs here", "--yaml": "see colane ps --json",
 }  # fmt: skip
 
 
@@ -168,8 +172,31 @@ def run(words: Sequence[str], shims: str) -> int:
         if wanted and asked.has("start"):
             _expect(scheduler, rows[:EXPECTED_MAX])
     rows.sort(key=lambda row: (row.state == "PENDING", row.job["id"], not row.waiting))
-    contact.print_lines(*_lines(rows, asked))
+    if asked.has("json"):
+        contact.print_lines(json.dumps({"jobs": [_json(row) for row in rows], "errors": [], "warnings": []}, indent=1))
+    else:
+        contact.print_lines(*_lines(rows, asked))
     return 0
+
+
+def _json(row: SlurmRow) -> dict[str, object]:
+    """As `squeue --json` tells a job (data_parser v0.0.41): numbers that may be missing in objects of their own."""
+    job = row.job
+
+    def number(value: float | None) -> dict[str, object]:
+        return {"set": value is not None, "infinite": False, "number": int(value or 0)}
+
+    limit_s = row.in_force("time_limit_s")
+    return {
+        "job_id": job["id"], "array_job_id": number(row.array), "array_task_id": number(job.get("array_index")),
+        "name": job["name"], "user_name": job["user"], "partition": job["pool"], "account": row.account, "qos": row.qos,
+        "job_state": [row.state], "state_reason": row.reason, "nodes": row.nodes, "node_count": number(row.node_count),
+        "cpus": number(row.cores), "priority": number(job["priority"]), "tres_req_str": row.tres,
+        "tres_alloc_str": row.tres if row.nodes else "", "submit_time": number(job["submit_s"]),
+        "start_time": number(_begin_s(row)), "end_time": number(job.get("end_s")), "comment": job["comment"],
+        "time_limit": {**number(None if limit_s is None else limit_s / 60), "infinite": limit_s is None},
+        "current_working_directory": job.get("workdir") or "", "restart_cnt": max(int(job["attempt"]) - 1, 0),
+    }  # fmt: skip
 
 
 def _expect(scheduler: Client, rows: Sequence[SlurmRow]) -> None:
@@ -236,12 +263,13 @@ def filter_of(asked: getopt.VerbWords, *, states: str, name: str) -> Filter:
 def _lines(rows: Sequence[SlurmRow], asked: getopt.VerbWords) -> list[str]:
     long = asked.last("Format")
     if long is not None:
-        return _by_names(rows, long, header=not asked.has("noheader"))
+        return by_names(rows, long, LETTERS, NAMES, header=not asked.has("noheader"))
     usual = START if asked.has("start") else LONG if asked.has("long") else USUAL
     text = asked.last("format") or usual
     for match in _LETTER.finditer(text):
         if match["letter"] not in LETTERS:
-            raise SlurmError(f"--format: %{match['letter']} is not known; these are: {' '.join(sorted(LETTERS))}")
+            known = " ".join(sorted(one for one in LETTERS if len(one) == 1))
+            raise SlurmError(f"--format: %{match['letter']} is not known; these are: {known}")
 
     def line(value: Callable[[str], object]) -> str:
         return _LETTER.sub(lambda match: _padded(str(value(match["letter"])), match["width"], match["right"]), text)
@@ -256,14 +284,18 @@ def _padded(text: str, width: str, right: str) -> str:
     return text[: int(width)].rjust(int(width)) if right else text[: int(width)].ljust(int(width))
 
 
-def _by_names(rows: Sequence[SlurmRow], text: str, *, header: bool) -> list[str]:
+def by_names(
+    rows: Sequence[T], text: str, columns_of: Mapping[str, tuple[str, Callable[[T], object]]],
+    names: Mapping[str, str], *, header: bool,
+) -> list[str]:  # fmt: skip
+    """Return a table of columns that are named at length, as `--Format` does."""
     columns = []
     for part in text.split(","):
         name, _, width = part.strip().partition(":")
-        letter = NAMES.get(name.lower())
+        letter = names.get(name.lower())
         if letter is None or not (width.lstrip(".").isdecimal() or not width):
-            raise SlurmError(f"--Format: {part.strip()} is not known; these are: {' '.join(sorted(NAMES))}")
-        columns.append((name, LETTERS[letter][1], int(width.lstrip(".") or 20), width.startswith(".")))
+            raise SlurmError(f"--Format: {part.strip()} is not known; these are: {' '.join(sorted(names))}")
+        columns.append((name, columns_of[letter][1], int(width.lstrip(".") or 20), width.startswith(".")))
     lines = ["".join(_padded(name.upper(), str(wide), "." * right) for name, _, wide, right in columns)] * header
     return lines + [
         "".join(_padded(str(value(row)), str(wide), "." * right) for _, value, wide, right in columns) for row in rows

@@ -20,6 +20,7 @@ from colane.api.records import (
     ForgottenAnswer,
     HandedOverAnswer,
     HealthAnswer,
+    ReloadedAnswer,
     RemovedAnswer,
     UsageObject,
 )
@@ -35,7 +36,7 @@ from colane.server.views.listing import Wanted
 from colane.server.views.usage import busy_ratios, usage
 from colane.server.writer import changes
 from colane.server.writer.feed import lines_for
-from colane.verbs.of_others import ADOPT_STORE, DECLARE_PROFILE, FORGET_PROFILES, HAND_OVER, REMOVE_FINISHED
+from colane.verbs.of_others import ADOPT_STORE, DECLARE_PROFILE, FORGET_PROFILES, HAND_OVER, RELOAD, REMOVE_FINISHED
 
 LABEL_FILTERS_MAX: Final = 16
 LISTED_MAX: Final = 10_000
@@ -201,6 +202,13 @@ async def hand_over(service: TheService, caller: TheCaller) -> JSONResponse:
     service.hands_over.set()
     answer: HandedOverAnswer = {"handed_over": service.history.current.number}
     return JSONResponse(answer)
+
+
+@verb_route(router, RELOAD, ReloadedAnswer)
+async def reload(service: TheService, caller: TheCaller) -> JSONResponse:
+    """Read files again."""
+    caller.demand_operator(RELOAD.operators)
+    return JSONResponse(await service.reload(caller))
 
 
 @router.get("/store/behind", responses=answered(AdoptedAnswer))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,6 +15,10 @@ from colane.server.ground.problems import near_matches
 
 LABEL: Final = "notify"  # a job's label that names channels, or is `none`
 NO_CHANNEL: Final = "none"
+OWNERS: Final = "owners"
+"""A channel of mail to where owners say, by the label `MAIL` of their jobs, of what `MAIL_ON` says."""
+MAIL, MAIL_ON = "mail", "mail-on"
+_ADDRESS: Final = re.compile(r"[\w.+-]+(@[\w-]+(\.[\w-]+)*)?")
 NO_CHANNELS: Final = "this scheduler was started without channels: leave it out, or have it started with --notify FILE"
 
 
@@ -32,6 +37,7 @@ class Happening(StrEnum):
     PREEMPTED = "preempted"
 
 
+ON: Final = frozenset(one.value for one in Happening)
 USUAL: Final = (Happening.END, Happening.FAILURE, Happening.IDLE)
 
 
@@ -45,11 +51,14 @@ class NotifyChannel:
     named: bool = False  # only of jobs whose label `notify` names it
     webhook: str = field(default="", repr=False)  # where it is posted to; empty for none. It may hold a secret
     command: tuple[str, ...] = ()  # what is run, as the scheduler's user, with the message on its standard input
-    mail: str = ""  # to which address
+    mail: str = ""  # to which address; `OWNERS` to those that owners name
 
     def tells(self, happening: Happening, user: str, labels: Mapping[str, str]) -> bool:
         """Whether it tells of this, of a user's job with these labels."""
         wanted = wanted_by(labels)
+        if self.mail == OWNERS:
+            on = labels[MAIL_ON].split(",") if MAIL_ON in labels else self.on
+            return MAIL in labels and happening in on and self.user in {"", user}
         if happening not in self.on or self.user not in {"", user} or wanted == [NO_CHANNEL]:
             return False
         return self.name in wanted if wanted or self.named else True
@@ -163,9 +172,15 @@ def unknown_channel(config: NotifyConfig | None, user: str, labels: Mapping[str,
         user: Whose job it is.
         labels: Its labels.
     """
+    if config is None and MAIL in labels:
+        return f"no mail is sent, as {NO_CHANNELS}"
     if config is None:
         named = [name for name in wanted_by(labels) if name != NO_CHANNEL]
         return f"there is no channel {named[0]!r}, as {NO_CHANNELS}" if named else ""
+    if MAIL in labels and (not _ADDRESS.fullmatch(labels[MAIL]) or set(labels.get(MAIL_ON, "end").split(",")) - ON):
+        return f"{MAIL} must be an address, and {MAIL_ON} of {', '.join(sorted(ON))}, got {labels[MAIL][:60]!r}"
+    if MAIL in labels and not any(one.mail == OWNERS and one.user in {"", user} for one in config.channels):
+        return f'no mail is sent to owners here: an operator gives a channel mail = "{OWNERS}" (--notify)'
     known = sorted({NO_CHANNEL, *(one.name for one in config.channels if one.user in {"", user})})
     unknown = [name for name in wanted_by(labels) if name not in known]
     if not unknown:

@@ -16,7 +16,7 @@ from urllib.parse import urljoin, urlsplit, urlunsplit
 import httpx
 import psutil
 
-from colane.server.notify.channels import NotifyChannel, NotifyConfig
+from colane.server.notify.channels import MAIL, NotifyChannel, NotifyConfig
 
 SEND_MAX_S: Final = 15.0
 HOPS_MAX: Final = 3
@@ -39,7 +39,7 @@ async def send(channel: NotifyChannel, config: NotifyConfig, message: Message, h
             elif channel.command:
                 await _run(channel.command, message)
             else:
-                await asyncio.to_thread(_mail, channel.mail, config, message)
+                await asyncio.to_thread(_mail, str(message.get(MAIL) or channel.mail), config, message)
     except TimeoutError as error:
         raise NotSentError(f"it took longer than {SEND_MAX_S:g} s") from error
     except (OSError, smtplib.SMTPException, httpx.HTTPError, httpx.InvalidURL) as error:

@@ -17,7 +17,7 @@ from colane.model.job import ENDED, Job, JobId, JobState
 from colane.model.words import count
 from colane.server.ground.problems import RefusedError
 from colane.server.handlers.forecasts import Forecasts
-from colane.server.notify.channels import Happening, NotifyChannel, NotifyConfig
+from colane.server.notify.channels import MAIL, OWNERS, Happening, NotifyChannel, NotifyConfig
 from colane.server.notify.outbox import NotifyOutbox, Waiting
 from colane.server.notify.ways import NotSentError, send
 from colane.server.store import documents
@@ -136,7 +136,8 @@ class NotifyTeller:
     def _add(self, job: Job, happening: Happening, message: Waiting) -> None:
         for channel in self._config.channels:
             if channel.tells(happening, job.spec.user, job.spec.labels):
-                self.outbox.add(channel.name, message)
+                to = {"mail": job.spec.labels[MAIL]} if channel.mail == OWNERS else {}
+                self.outbox.add(channel.name, {**message, **to})
                 self._news[channel.name].set()
 
     async def _watch_idle(self) -> None:

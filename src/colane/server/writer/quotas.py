@@ -37,6 +37,11 @@ class QuotaKeeper:
         self._told: dict[str, tuple[str, ...]] = {}
         self._submitted: dict[str, deque[float]] = defaultdict(deque)
 
+    def limit(self, quotas: Quotas) -> None:
+        """Go by these from now on; the core is told anew of which groups users are."""
+        self._quotas = quotas
+        self._told.clear()
+
     def submit(self, turn: Turn, jobs: Sequence[Admitted], texts: Sequence[str] | None = None) -> list[JobId]:
         """Append jobs to the queue's end, and return their ids; see `changes.submit`.
 
