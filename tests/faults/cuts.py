@@ -81,7 +81,9 @@ def problems_of(job: int, steps: Iterable[Step]) -> list[str]:
             found.append(f"job {job}: {after} follows {before}")
         elif after.attempt < before.attempt:
             found.append(f"job {job}: two attempts at once, {after} after {before}")
-        elif after.attempt > before.attempt and (after.node == before.node or after.number != 1):
+        elif after.attempt > before.attempt and (
+            after.number != 1 or (after.node == before.node and after.attempt == before.attempt + 1)
+        ):  # attempts between that were cut off before their first step were elsewhere
             found.append(f"job {job}: begun anew where it stood, {after} after {before}")
     return found
 

@@ -42,6 +42,7 @@ ONE = Step(1, "a", 7, 1, 0.0)
         (Step(1, "a", 8, 2, 1.0), False),
         (Step(2, "b", 9, 1, 1.0), True),
         (Step(2, "a", 9, 1, 1.0), False),
+        (Step(3, "a", 9, 1, 1.0), True),
         (Step(2, "b", 9, 2, 1.0), False),
     ],
 )
