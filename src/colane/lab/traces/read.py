@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from colane.lab.traces.layout import HEAD_CHARS, Document, FileLayout, Misfit, first_row, is_header
-from colane.lab.traces.readers import colane_csv, columns, gavel, google, lists, openb, pai, philly, pollux, salus, topo
+from colane.lab.traces.readers import colane_csv, columns, gavel, google, lists, openb, pai, philly, pollux, topo
 from colane.lab.traces.readers.assemble import Options
 from colane.lab.traces.workload import Note, Workload, collector_held
 from colane.model.nearest import did_you_mean
@@ -68,7 +68,7 @@ FORMATS = {
         _listed(lists.MURI, "Muri, job list", "milliseconds"),
         _listed(lists.TIRESIAS, "Tiresias, job list"),
         _listed(lists.SYNERGY, "Synergy, deploy trace"),
-        Format(salus.NAME, "Salus, job list", salus.LAYOUTS, salus.read),
+        _listed(lists.SALUS, "Salus, job list"),
         Format(topo.NAME, "Topology-aware scheduling (SC 2017), workloads-*.json", topo.LAYOUTS, topo.read),
         Format(pollux.NAME, "Pollux, workload-*.csv", pollux.LAYOUTS, pollux.read),
         Format(columns.SACCT, "Slurm, sacct -p", columns.SACCT_LAYOUTS, columns.read_sacct, LOCAL),

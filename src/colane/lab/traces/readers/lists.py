@@ -127,7 +127,7 @@ class JobList:
     name: str
     layouts: Sequence[FileLayout]
     submit: Cell
-    gpus: Cell
+    gpus: Cell | None
     id: Cell = ("job_id", cells.word)
     model: Cell | None = None
     batch: Cell | None = None
@@ -157,7 +157,7 @@ class JobList:
         users, pools, cores = of(self.user, ""), of(self.pool, DEFAULT_POOL), of(self.cores, 0)
         models, batches, steps = of(self.model, self.name), of(self.batch, None), of(self.steps, None)
         gpus, nodes, labels = (
-            of(self.gpus, 0),
+            of(self.gpus, 1),
             of(self.nodes, 1),
             {name: sheet.column(name, str) for name in self.labels},
         )
@@ -330,3 +330,20 @@ SYNERGY: Final = JobList(
 )  # fmt: skip
 """Synergy's deploy traces (Mohan et al., OSDI 2022), of github.com/msr-fiddle/synergy. How long an iteration takes
 depends on the GPUs, cores and memory a job gets, so it has no duration."""
+
+
+def split_workload(name: str) -> tuple[str, int | None]:
+    """Return model and batch size: `vgg11_25` -> (`vgg11`, 25); `seq2seq_small` has no number and stays whole."""
+    model, _, batch = name.rpartition("_")
+    return (model, int(batch)) if model and batch.isdecimal() else (name, None)
+
+
+SALUS: Final = JobList(
+    name="salus", submit=("submit_time", cells.seconds), gpus=None,
+    model=("model_name", lambda text: split_workload(cells.word(text))[0]),
+    batch=("model_name", lambda text: split_workload(text)[1]), steps=("iterations", cells.at_least_one),
+    duration=("duration", cells.seconds),
+    layouts=(Header(read=("job_id", "model_name", "iterations", "submit_time", "duration")),),
+)  # fmt: skip
+"""Job lists of Salus's driver (Yu and Chowdhury, MLSys 2020), of github.com/SymbioticLab/Salus. Times are seconds;
+every job runs on one GPU."""

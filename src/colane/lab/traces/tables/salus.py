@@ -13,7 +13,7 @@ from pathlib import Path
 from colane.lab.traces import cells
 from colane.lab.traces.generate import JobModel
 from colane.lab.traces.readers.assemble import MIB
-from colane.lab.traces.readers.salus import split_workload
+from colane.lab.traces.readers.lists import split_workload
 from colane.lab.traces.sheet import read_sheet
 from colane.model.profile import Memory
 from colane.settings.input_file import read_text
