@@ -14,6 +14,7 @@ from colane.core.reducers.suspension import refusal
 from colane.model.hardware import GpuId
 from colane.model.job import Job, JobId, JobKind, JobState, SuspendVia
 from colane.model.phases import LEAVING
+from colane.model.placement import Placement
 from colane.model.plan import Move, Park, Resize, SetCores, SetThrottle, Start, Stop
 from colane.model.profile import Memory
 from colane.model.resources import is_safe
@@ -72,16 +73,9 @@ def _bookings(state: ClusterState) -> None:
         for gpu in _held(job) if not job.is_on_host else ():
             if gpu in expected:
                 expected[gpu].add(job.id)
-    for job in state.jobs.values():
-        for node in job.run.ended_on:
-            kept = {job.id in state.gpus[gpu].jobs for gpu in _left(job) if gpu.node == node and gpu in state.gpus}
-            assert len(kept) <= 1, "all that its part there had, or nothing where the node was lost"
     assert set(state.returning) == {job.id for job in state.jobs.values() if job.is_returning}
     for gpu, load in state.gpus.items():
-        # One that changes its size keeps what its parts have left; what a lost node had is free once that is back.
-        left = {job.id for job in state.jobs.values() if gpu in _left(job)}
-        assert set(load.jobs) - left == expected[gpu] - left
-        assert set(load.jobs) <= expected[gpu]
+        assert set(load.jobs) == expected[gpu]
         assert load.returning == tuple(sorted(j for j in state.returning if gpu in _placed(state, j)))
         if len(load.bookings) > 1:
             unknown = [b.job for b in load.bookings if b.memory is None]
@@ -103,19 +97,9 @@ def _homes(job: Job) -> set[str]:
 
 
 def _held(job: Job) -> set[GpuId]:
-    """GPUs it has, and those it is to have."""
-    gpus = set(job.resizes_to.gpus) if job.resizes_to else set()
-    for gpu in job.placement.gpus if job.placement else ():
-        if job.resizes_to or gpu.node not in job.run.ended_on:
-            gpus.add(gpu)
-    return gpus
-
-
-def _left(job: Job) -> set[GpuId]:
-    """GPUs that the parts of one that changes its size have left, and that it is not to have."""
-    if not job.resizes_to or not job.placement:
-        return set()
-    return {gpu for gpu in job.placement.gpus if gpu.node in job.run.ended_on} - set(job.resizes_to.gpus)
+    """GPUs on which it has a part, and those it is to have."""
+    has = [gpu for gpu in job.placement.gpus if gpu.node not in job.run.ended_on] if job.placement else []
+    return {*has, *(job.resizes_to.gpus if job.resizes_to else ())}
 
 
 def _placed(state: ClusterState, job: JobId) -> tuple[GpuId, ...]:
@@ -159,10 +143,7 @@ def _safe(state: ClusterState, gpus: tuple[GpuId, ...]) -> None:
 def _nodes(state: ClusterState) -> None:
     for name, node in state.nodes.items():
         jobs = [job for job in state.jobs.values() if _is_on(job, name)]
-        gone = {job.id for job in jobs if any(gpu.node == name for gpu in _left(job))}
-        assert set(node.jobs) - gone == {job.id for job in jobs} - gone
-        assert set(node.jobs) <= {job.id for job in jobs}
-        jobs = [job for job in jobs if job.id in node.jobs]
+        assert set(node.jobs) == {job.id for job in jobs}
         going = [job for job in jobs if not (job.parked and job.is_on_host)]
         cores = [core for job in going for core in _cores(job, name)]
         assert len(cores) == len(set(cores))
@@ -181,21 +162,21 @@ def _nodes(state: ClusterState) -> None:
 
 def _is_on(job: Job, name: str) -> bool:
     """Whether a job books anything of a node."""
-    if job.placement is None:
-        return False
-    if job.resizes_to is not None:
-        return name in {*job.placement.nodes, *job.resizes_to.nodes}
-    return name in job.placement.nodes and name not in job.run.ended_on
+    return any(name in place.nodes for place in _places(job, name))
+
+
+def _places(job: Job, name: str) -> list[Placement]:
+    """Where it books anything of a node: by a part that is there, and by what it is to have."""
+    has = job.placement if name not in job.run.ended_on else None
+    return [place for place in (has, job.resizes_to) if place is not None]
 
 
 def _cores(job: Job, name: str) -> set[int]:
-    places = (job.placement, job.resizes_to)
-    return {core for place in places if place is not None for core in place.cores_on(name)}
+    return {core for place in _places(job, name) for core in place.cores_on(name)}
 
 
 def _parts(job: Job, name: str, total: int) -> list[int]:
-    places = (job.placement, job.resizes_to)
-    return [job.effective.part(total, len(place.slots_on(name))) for place in places if place is not None]
+    return [job.effective.part(total, len(place.slots_on(name))) for place in _places(job, name)]
 
 
 def _queues(state: ClusterState) -> None:

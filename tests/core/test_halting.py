@@ -16,12 +16,14 @@ from colane.core.events import (
     Launched,
     NodeLost,
     NodeRegistered,
+    PartHalted,
     Progressed,
     RequeueRequested,
     ResumeRequested,
     Submitted,
     SuspendRequested,
 )
+from colane.core.reducers.halting import ORDER_MAX_S
 from colane.model.hardware import Node
 from colane.model.job import Exit, Job, JobId, JobKind, JobSpec, JobState, SuspendVia
 from colane.model.job_spec import SAVED, CheckpointContract
@@ -99,6 +101,10 @@ KINDS: dict[str, tuple[JobSpec, Prepare]] = {
     "on the host": (SPEC, to_host),
     "parked": (SPEC, park),
     "element": (SPEC, run),
+    "gang": (GANG, run),
+    "gang that launches": (GANG, lambda core, job: run(core, job, 0)),
+    "suspended gang": (GANG, suspend),
+    "gang of an array": (GANG, run),
     "asked to save": (replace(SPEC, checkpoint=CheckpointContract("USR1", 60.0, (SAVED,))), save),
     "without GPUs": (replace(SPEC, gpus=0, cores=1), run),
 }
@@ -109,7 +115,7 @@ def cluster(kind: str, nodes: int) -> tuple[Core, JobId]:
     spec, prepare = KINDS[kind]
     core = Core(create("fifo"), ClusterState(Beliefs()))
     core.step([NodeRegistered(node) for node in NODES[: spec.gpus or 1]], 0.0)
-    array = Array("0", 1, None, ((0, 0),)) if kind == "element" else None
+    array = Array("0", 1, None, ((0, 0),)) if kind in {"element", "gang of an array"} else None
     core.step([Submitted(ONE, spec, array=array)], 1.0)
     job = TWO if array is not None else ONE
     prepare(core, job)
@@ -128,9 +134,18 @@ def stood(job: Job) -> list[object]:
 
 
 def cut(core: Core, lost: Sequence[Node], at_s: float = 10.2) -> None:
+    """These fall silent; what of a job is on nodes that are heard stands within a second, as its agents are told."""
     for node in lost:
-        core.step([NodeLost(node.name, ALL)], at_s)
+        core.step([NodeLost(node.name, ALL, ALL)], at_s)
         audit(core.state)
+    halt_others(core, at_s + 0.1)
+
+
+def halt_others(core: Core, at_s: float) -> None:
+    for job in list(core.state.jobs.values()):
+        for node in job.placement.nodes if job.placement is not None and job.halted is not None else ():
+            core.step([PartHalted(job.id, job.attempt, node)], at_s)
+            audit(core.state)
 
 
 def back(core: Core, lost: Sequence[Node], at_s: float = 10.8) -> None:
@@ -175,16 +190,97 @@ def test_it_ends_where_it_was_started_elsewhere(kind: str) -> None:
     assert stood(core.state.jobs[job]) == stood(elsewhere)
 
 
-def test_a_gang_that_has_lost_a_node_is_stopped_on_the_others_before_it_starts_anew() -> None:
+OVER: dict[str, tuple[frozenset[str], Sequence[Event]]] = {
+    "no agent halts when told": (frozenset(), ()),
+    "one agent does not": (frozenset({"n1", "n2"}), ()),
+    "a part has ended": (ALL, [Ended(ONE, 1, "exited", Exit(1, None), 1.5, 10.3, None, "n0")]),
+    "it is cancelled": (ALL, [CancelRequested(ONE, "ann")]),
+    "the other node is lost and cannot halt": (ALL, [NodeLost("n0")]),
+    "a part does not stand in time": (ALL, []),
+}
+
+
+@pytest.mark.parametrize("how", OVER)
+def test_a_gang_that_cannot_stand_is_stopped_on_its_other_nodes_before_it_starts_anew(how: str) -> None:
+    core, _ = cluster("gang", nodes=0)
+    told, events = OVER[how]
+    core.step([NodeLost("n1", ALL, told)], 10.2)
+    stopping = core.state.jobs[ONE]
+    assert (stopping.state, stopping.attempt) == (JobState.STOPPING, 1)
+    assert (stopping.halted is None) is (told != ALL)
+    core.step(list(events), 10.3)
+    if how.startswith("a part does not"):
+        core.step([], 10.2 + ORDER_MAX_S)
+    audit(core.state)
+    after = core.state.jobs[ONE]
+    assert after.halted is None
+    if after.state is JobState.STOPPING:
+        core.step([Ended(ONE, 1, "signalled", Exit(None, 15), 1.5, 10.4, None, "n0")], 50.0)
+    core.step([NodeRegistered(NODES[0]), NodeRegistered(NODES[1])], 51.0)
+    assert [job.attempt for job in core.state.jobs.values()] == ([] if how == "it is cancelled" else [2])
+
+
+def test_a_gang_whose_node_is_back_before_its_other_parts_stand_goes_on_once_they_do() -> None:
+    core, _ = cluster("gang", nodes=0)
+    before = core.state.jobs[ONE]
+    core.step([NodeLost("n1", ALL, ALL)], 10.2)
+    back(core, NODES[1:2], 10.3)
+    assert core.state.jobs[ONE].state is JobState.STOPPING
+    halt_others(core, 10.4)
+    assert stood(core.state.jobs[ONE]) == stood(before)
+
+
+def test_a_gang_goes_on_only_when_all_its_nodes_are_back() -> None:
+    core, _ = cluster("gang", nodes=0)
+    before = core.state.jobs[ONE]
+    cut(core, NODES[:2])
+    back(core, NODES[:1])
+    assert core.state.jobs[ONE].state is JobState.QUEUED
+    back(core, NODES[1:2])
+    assert stood(core.state.jobs[ONE]) == stood(before)
+
+
+TAKEN: dict[str, tuple[JobSpec, bool]] = {
+    "a GPU": (replace(SPEC, share=False, priority=1), False),
+    "cores": (replace(SPEC, gpus=0, cores=len(NODES[0].cores)), False),
+    "nothing of its own": (replace(SPEC, gpus=0, cores=1), True),
+}
+
+
+@pytest.mark.parametrize("what", TAKEN)
+def test_a_gang_is_over_once_another_job_has_what_it_stands_on(what: str) -> None:
+    spec, goes_on = TAKEN[what]
     core = Core(create("fifo"), ClusterState(Beliefs()))
-    core.step([NodeRegistered(node) for node in NODES], 0.0)
-    core.step([Submitted(ONE, GANG)], 1.0)
+    core.step([NodeRegistered(node) for node in NODES[:2]], 0.0)
+    core.step([Submitted(ONE, replace(GANG, cores=4))], 1.0)
     run(core, ONE)
     cut(core, NODES[1:2])
-    stopping = core.state.jobs[ONE]
-    assert (stopping.state, stopping.attempt, stopping.halted) == (JobState.STOPPING, 1, None)
-    core.step([Ended(ONE, 1, "signalled", Exit(None, 15), 1.5, 10.4, None, "n0")], 10.4)
-    assert core.state.jobs[ONE].attempt == 2
+    core.step([Submitted(TWO, spec)], 10.4)
+    audit(core.state)
+    assert core.state.jobs[TWO].state is JobState.ASSIGNED
+    assert (core.state.jobs[ONE].halted is None) is (what == "a GPU")
+    back(core, NODES[1:2])
+    after = core.state.jobs[ONE]
+    assert after.halted is None
+    assert (after.state is JobState.RUNNING) is goes_on
+
+
+@pytest.mark.parametrize("steps_on", [False, True])
+def test_a_gang_that_fails_before_its_next_step_after_a_cut_has_lost_a_node_and_not_failed(*, steps_on: bool) -> None:
+    core, _ = cluster("gang", nodes=0)
+    cut(core, NODES[1:2])
+    back(core, NODES[1:2])
+    if steps_on:
+        core.step([Progressed(ONE, 1, Progress(at_s=11.9, steps=12, first_step_s=1.8, last_step_s=11.9), "n0")], 12.0)
+    core.step([Ended(ONE, 1, "exited", Exit(1, None), 1.5, 13.0, None, "n0", was_stopped=False)], 13.0)
+    core.step([Ended(ONE, 1, "signalled", Exit(None, 15), 1.5, 14.0, None, "n1", was_stopped=True)], 14.0)
+    after = core.state.jobs.get(ONE)
+    if steps_on:
+        assert after is None, "it has failed"
+    else:
+        assert after is not None
+        assert (after.attempt, after.totals.losses, after.totals.failures) == (2, 1, 0)
+        assert any(line.reason.why is Why.NOT_GONE_ON for line in after.story)
 
 
 CHANGES: dict[str, tuple[Node, bool]] = {

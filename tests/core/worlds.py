@@ -18,6 +18,7 @@ from colane.core.events import (
     NodeLost,
     NodeRegistered,
     Outcome,
+    PartHalted,
     ProfileDeclared,
     Progressed,
     RequeueRequested,
@@ -216,6 +217,8 @@ class World:
         leaving = [job for job in running if job.is_leaving_gpus or job.is_on_host]
         job = self.random.choice(leaving if leaving and self.random.random() < 0.5 else running)
         node = self.random.choice(living(job))
+        if job.halted is not None:
+            return PartHalted(job.id, job.attempt, node)
         if job.state is JobState.ASSIGNED:
             return Launched(job.id, job.attempt, 100 + job.id, self.now_s, node)
         steps = self.steps.get(job.id, 0) + self.random.randrange(30)
@@ -247,7 +250,11 @@ class World:
         )
 
     def finish(self) -> Event:
-        running = self.running()
+        running, standing = self.running(), sorted(self.core.state.halted)
+        if standing and self.random.random() < 0.1:
+            job = self.core.state.jobs[self.random.choice(standing)]
+            node = self.random.choice(job.halted.placement.nodes) if job.halted is not None else ""
+            return Ended(job.id, job.attempt, "signalled", Exit(None, 9), self.now_s - 1, self.now_s, None, node)
         if not running:
             return Tick()
         job = self.random.choice(running)
@@ -287,7 +294,7 @@ class World:
             return Tick()
         name = pick.choice(sorted(there))
         self.cut_off[name] = there[name].node
-        return NodeLost(name, frozenset(there))
+        return NodeLost(name, frozenset(there), frozenset(there if pick.random() < 0.8 else ()))
 
     def drain(self) -> Event:
         """Of any node, or an end of it; by an operator or its agent."""

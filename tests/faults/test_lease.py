@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import sys
 from collections.abc import Iterator
 from itertools import islice, takewhile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,6 +20,7 @@ from .test_kill import ended
 from .test_pauses import COUNTING
 
 NODE_TIMEOUT_S = 5.0
+COUNTING_GANG = Path(__file__).with_name("counting_gang.py")
 
 
 @pytest.fixture
@@ -93,6 +97,77 @@ def test_a_job_of_a_node_that_was_lost_goes_on_where_it_stood_if_no_other_had_ro
     for each in (job, other):
         client.cancel(each)
     assert [record["attempt"] for record in ended(cluster, 2)] == [1, 1]
+
+
+KINDS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "server": {"kind": "inference", "family": "served"},
+    "element of an array": {"array": {"elements": 2, "at_once": 1}},
+    "gang": {"gpus": 2, "multi_node": True, "ranks": "per-gpu"},
+}
+
+
+@pytest.mark.live
+@pytest.mark.faults
+@pytest.mark.parametrize("back", ["its agent goes on", "its agent is started anew"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_whatever_has_lost_its_node_goes_on_where_no_other_had_room(cluster: Cluster, kind: str, back: str) -> None:
+    client, is_gang = cluster.client(), kind == "gang"
+    cluster.start("agent-2")
+    cluster.until(lambda: [node["leased"] for node in client.nodes()] == [True, True])
+    plain = ["sh", "-c", COUNTING, "count", str(cluster.pipe), "1000"]
+    gang = [sys.executable, str(COUNTING_GANG), str(cluster.pipe), "600"]
+    env = {"PATH": os.environ["PATH"], "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
+    command = gang if is_gang else plain
+    wanted = {"name": "it", "command": command, "env": env, "workdir": "/", **KINDS[kind]}
+    (job,) = client.submit_batch([wanted])
+    others = [{"name": "other", "command": ["sleep", "1000"], "workdir": "/"}]
+    others = [] if is_gang else client.submit_batch(others)
+    told = cluster.told()
+    seen = [next(told)]
+    cluster.until(lambda: all(client.job(other)["state"] not in {"queued", "assigned"} for other in others))
+    live = next(one["id"] for one in client.live_jobs() if one["nodes"] and one["id"] not in others)
+    agent = "agent" if client.job(live)["nodes"] == ["node-1"] else "agent-2"
+    cluster.signal(agent, signal.SIGSTOP)
+    cluster.until(lambda: client.job(live)["why"] == "node-lost" and client.job(live)["state"] == "queued")
+    seen += cluster.told(deadline_s=2.0)
+    if back == "its agent goes on":
+        cluster.signal(agent, signal.SIGCONT)
+    else:
+        cluster.kill(agent)
+        cluster.start(agent)
+    seen += islice(told, 4)
+    assert seen == [f"1 {number}" for number in range(1, len(seen) + 1)], "made once, each of them"
+    assert client.job(live)["attempt"] == 1
+    for each in (job, *others):
+        client.cancel(each)
+    cluster.until(lambda: not client.live_jobs())
+
+
+@pytest.mark.live
+@pytest.mark.faults
+def test_a_gang_whose_collectives_wait_for_less_than_a_cut_lasts_begins_anew_and_has_not_failed(
+    cluster: Cluster,
+) -> None:
+    client = cluster.client()
+    cluster.start("agent-2")
+    cluster.until(lambda: [node["leased"] for node in client.nodes()] == [True, True])
+    env = {"PATH": os.environ["PATH"], "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
+    gang = [sys.executable, str(COUNTING_GANG), str(cluster.pipe), str(2 * NODE_TIMEOUT_S)]
+    (job,) = client.submit_batch([{"name": "it", "command": gang, "env": env, "workdir": "/", **KINDS["gang"]}])
+    told = cluster.told()
+    assert next(told) == "1 1"
+    cluster.signal("agent-2", signal.SIGSTOP)
+    cluster.until(lambda: client.job(job)["state"] == "queued")
+    for _ in cluster.told(deadline_s=2 * NODE_TIMEOUT_S):
+        pass
+    cluster.signal("agent-2", signal.SIGCONT)
+    assert next(line for line in told if line.startswith("2 ")) == "2 1"
+    shown = client.job(job)
+    assert (shown["attempt"], shown["failures"]) == (2, 0)
+    assert "not-gone-on" in {line["why"] for line in shown["story"]}
+    client.cancel(job)
+    cluster.until(lambda: not client.live_jobs())
 
 
 @pytest.mark.live

@@ -159,6 +159,62 @@ class TestHalted:
             await w.good("POST", "/finished_job", finished(job))
             assert (await w.good("GET", f"/job/{job}"))["state"] == "succeeded"
 
+    async def test_a_gang_stands_on_its_other_nodes_too_once_their_agents_say_so_and_goes_on_as_one(self) -> None:
+        clock, store = SteadyClock(), MemoryStore()
+        async with silent_world(clock, store=store) as w:
+            job = await self.lose_part(w, clock)
+            told = await self.of_first(w, {})
+            assert [(one["run"], one["halt"]) for one in told["jobs"]] == [(True, True)]
+            assert (await w.good("GET", f"/job/{job}"))["state"] == "stopping"
+            told = await self.of_first(w, {"halted": True})
+            assert [(one["run"], one["halt"]) for one in told["jobs"]] == [(True, True)]
+            assert (await w.good("GET", f"/job/{job}"))["state"] == "queued"
+            assert await self.restarted(store) == "queued"
+            back = report(launched(job), agent_id="a2", gpus=[gpu(0)], halts=True, halts_told=True)
+            told = await w.good("POST", "/node/n2/report", back)
+            assert [(one["attempt"], one["run"], one["halt"]) for one in told["jobs"]] == [(1, True, False)]
+            told = await self.of_first(w, {"halted": True})
+            assert [(one["attempt"], one["run"], one["halt"]) for one in told["jobs"]] == [(1, True, False)]
+            shown = await w.good("GET", f"/job/{job}")
+            assert (shown["why"], shown["attempt"], shown["state"]) == ("went-on", 1, "launching")
+
+    async def test_a_gang_of_an_agent_that_is_told_nothing_is_stopped_there(self) -> None:
+        clock = SteadyClock()
+        async with silent_world(clock) as w:
+            await self.lose_part(w, clock, halts_told=False)
+            told = await self.of_first(w, {}, halts_told=False)
+            assert [(one["run"], one["halt"]) for one in told["jobs"]] == [(False, False)]
+
+    async def test_a_gang_does_not_go_on_of_which_a_part_has_ended_while_it_stood(self) -> None:
+        clock = SteadyClock()
+        async with silent_world(clock) as w:
+            job = await self.lose_part(w, clock)
+            await self.of_first(w, {"halted": True})
+            end = finished(job, agent_id="a1", outcome="signalled", exit_code=None, signal=9)
+            assert (await w.good("POST", "/finished_job", end))["believed"] is True
+            assert (await self.of_first(w, {}, has_it=False))["jobs"] == []
+            await w.good("POST", "/node/n2/report", report(launched(job), agent_id="a2", gpus=[gpu(0)], halts=True))
+            assert (await w.good("GET", f"/job/{job}"))["attempt"] == 2
+
+    @staticmethod
+    async def of_first(w: Any, said: dict[str, Any], *, halts_told: bool = True, has_it: bool = True) -> Any:
+        """The first node reports, which is heard."""
+        jobs = [{**launched(1), **said}] if has_it else []
+        return await w.good("POST", "/node/n1/report", report(*jobs, halts=True, halts_told=halts_told))
+
+    @staticmethod
+    async def lose_part(w: Any, clock: SteadyClock, *, halts_told: bool = True) -> int:
+        """One of two nodes of a job is silent for too long."""
+        await w.good("POST", "/node", node())
+        await w.good("POST", "/node", node("n2", agent_id="a2", replaced=True))
+        job = int(await w.submit(gpus=2, multi_node=True))
+        for name, agent_id in (("n1", "a1"), ("n2", "a2")):
+            said = report(launched(job), agent_id=agent_id, halts=True, halts_told=halts_told)
+            await w.good("POST", f"/node/{name}/report", said)
+        clock.go_on(2 * NODE_TIMEOUT_S)
+        await w.line(lambda line: line.kind == "node-lost" and line.body["node"] == "n2")
+        return job
+
     @staticmethod
     async def restarted(store: MemoryStore) -> str:
         return str(read_board(store).jobs[JobId(1)].state)

@@ -452,6 +452,7 @@ class Agent:
                 job.run,
             )
             for job in desired.jobs
+            if not job.halt
         )
         return Follow(tuple(places), desired.turns, {gpu.index: gpu.capacity_bytes for gpu in self._gpus_seen})
 
@@ -503,7 +504,8 @@ class Agent:
         report["epoch"], report["events_seen"] = heard["epoch"], heard["events_seen"]
         report["version_seen"] = self.state.heard.version
         report["leased"] = self._is_leased()
-        report["lease_left_s"], report["halts"] = self.state.lease.left_s(since_boot_s()), self.jobs.all_halt()
+        report["lease_left_s"] = self.state.lease.left_s(since_boot_s())
+        report["halts"], report["halts_told"] = self.jobs.all_halt()
         if notice is not None:
             report["notice"] = notice.told(self._config.grace_s)
         report["bandwidth"] = bandwidth

@@ -87,6 +87,7 @@ class DesiredJob:
     # what it books of each of its devices; None where it books none, or the scheduler does not know
     memory: Memory | None = None
     because: str = ""  # why it shall not run
+    halt: bool = False  # all that runs of it shall stand, as another part of it is silent
 
 
 @dataclass(frozen=True, slots=True)

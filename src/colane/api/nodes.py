@@ -182,6 +182,7 @@ class DesiredJobObject(TypedDict):
     id: int
     attempt: int
     run: bool
+    halt: bool
     because: str
     slots: list[SlotObject]
     cores: list[int]

@@ -82,6 +82,7 @@ class JobReport(AgentModel):
     start_s: Seconds | None = None
     progress: SentProgress | None = None
     use: SentJobUse | None = None
+    halted: bool = False
 
 
 class BandwidthBody(AgentModel):
@@ -112,6 +113,7 @@ class ReportBody(AgentModel):
     leased: bool | None = None
     lease_left_s: Annotated[float, Field(ge=0, le=1e8)] | None = None
     halts: bool = False
+    halts_told: bool = False
     gpus: Annotated[list[SentGpu], Field(max_length=GPUS_MAX)] = Field(default_factory=list)
     messages: Annotated[list[LongText], Field(max_length=100)] = Field(default_factory=list)
     jobs: Annotated[list[JobReport], Field(max_length=JOBS_PER_REPORT_MAX)] = Field(default_factory=list)

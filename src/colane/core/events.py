@@ -114,11 +114,24 @@ class NodeLost(NamedTuple):
     """A node was silent for too long, or was removed.
 
     Of one that is silent `halting` names all nodes, itself among them, on which processes may stand halted and go on
-    later; none where nothing on it can.
+    later; none where nothing on it can. `told` are those whose agents halt a part of a job when they are told to.
     """
 
     node: str
     halting: frozenset[str] = frozenset()
+    told: frozenset[str] = frozenset()
+
+    def halts(self, nodes: tuple[str, ...]) -> bool:
+        """Whether all processes on these can stand halted: of a job over several as soon as one of them is silent."""
+        return (self.told if len(nodes) > 1 else self.halting).issuperset(nodes)
+
+
+class PartHalted(NamedTuple):
+    """What runs of an attempt on a node stands halted, as its agent was told."""
+
+    job: JobId
+    attempt: int
+    node: str
 
 
 class NodeDrained(NamedTuple):
@@ -221,6 +234,7 @@ Event = (
     | GroupsSeen
     | NodeRegistered
     | NodeLost
+    | PartHalted
     | NodeDrained
     | GpusObserved
     | Launched

@@ -97,7 +97,7 @@ MOVES: Mapping[tuple[JobState, JobState], str] = MappingProxyType(
 PHASES: Mapping[str, frozenset[JobState]] = MappingProxyType(
     {
         "holds": frozenset({S.QUEUED}),
-        "halted": frozenset({S.QUEUED}),
+        "halted": frozenset({S.QUEUED, S.STOPPING}),
         "suspension": frozenset({S.PAUSED, *LEAVING}),
         "leaving": LEAVING,
         "parking": frozenset({S.PAUSED, S.STOPPING}),
@@ -170,7 +170,8 @@ def _end_phases(moved: Job) -> None:
     state = moved.state
     if state is not QUEUED:
         moved.holds = ()
-        moved.halted = None
+        if state is not S.STOPPING:
+            moved.halted = None
     if state is PAUSED:
         moved.leaving = None
         return
@@ -182,14 +183,14 @@ def _end_phases(moved: Job) -> None:
 
 def ending_as(job: Job, ending: JobState) -> Job:
     """A job that leaves its GPUs, to another end."""
-    other = job.copied()
+    other = without_halted(job)
     if job.leaving is not None:
         other.leaving = job.leaving._replace(ending=ending)
     return other
 
 
 def without_halted(job: Job) -> Job:
-    """A job that waits, and whose halted attempt does not go on."""
+    """A job whose halted attempt does not go on."""
     other = job.copied()
     other.halted = None
     return other

@@ -83,6 +83,7 @@ class Why(StrEnum):
     TAKEN_TO_RUN = "taken-to-run"
     NODE_LOST = "node-lost"
     WENT_ON = "went-on"
+    NOT_GONE_ON = "not-gone-on"
     GPU_LOST = "gpu-lost"
     NODE_FAULT = "node-fault"
     STOPPED_WITH_AGENT = "stopped-with-agent"

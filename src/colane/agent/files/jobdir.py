@@ -33,7 +33,7 @@ from typing import Any
 from colane.adaptor import wire
 from colane.agent.errors import AgentError
 from colane.agent.files.heard import KnownHistory, as_text, from_text
-from colane.agent.files.lease import Lease
+from colane.agent.files.lease import Lease, since_boot_s
 from colane.agent.files.logs import segments
 from colane.agent.files.removals import Removals
 from colane.agent.processes import ProcessId
@@ -130,6 +130,29 @@ class JobDir:
     def limit_memory(self, limit_bytes: int) -> None:
         """Have its supervisor bound its host memory by so much from now on."""
         write_secret(self.path / shim_files.MEMORY_LIMIT, str(limit_bytes).encode())
+
+    def halt(self, *, told: bool) -> bool:
+        """Have all that runs of it stand, or go on; False where the disk does not take that.
+
+        Each order is another one: that it stands by one of before says nothing of this.
+        """
+        is_told = os.path.lexists(self._inside + shim_files.HALT)  # joined by hand: it is asked for every job each time
+        if is_told == told or not self.path.exists():
+            return True
+        path = self.path / shim_files.HALT
+        try:
+            if told:
+                write_secret(path, f"{since_boot_s()}".encode())
+            else:
+                path.unlink()
+        except OSError:
+            return False
+        return True
+
+    def stands(self) -> bool:
+        """Whether all that runs of it stands, as it was told to."""
+        order = read_text(self._inside + shim_files.HALT)
+        return order is not None and order == read_text(self._inside + shim_files.STANDS)
 
     def order_end(self, order: Mapping[str, object]) -> None:
         """Say, before its supervisor gets SIGTERM, why the job is to end and how it is asked to save its state.

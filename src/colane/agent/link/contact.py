@@ -148,7 +148,9 @@ class Contact:
         left = self._left_over()
         if left - {job.key for job in desired.jobs} or (left and desired.generation < self.followed):
             return replace(desired, jobs=tuple(job for job in desired.jobs if job.key in left))
-        self._renew(sent_s, node.get("lease_s"))
+        halted = [self._state.job_dir(job.key).halt(told=job.halt) for job in desired.jobs]
+        if all(halted) or not left:  # what stands by its lease alone must not go on in between
+            self._renew(sent_s, node.get("lease_s"))
         return desired
 
     def describe_anew(self) -> None:

@@ -137,6 +137,7 @@ def _desired_job(job: DesiredJobObject) -> DesiredJob:
     return DesiredJob(
         key=Key(job["id"], job["attempt"]),
         run=job["run"],
+        halt=bool(job.get("halt")),
         gpus=tuple(slot["gpu"] for slot in job["slots"]),
         cores=tuple(job.get("cores") or ()),
         lanes=tuple(slot.get("lane", 0) for slot in job["slots"]),

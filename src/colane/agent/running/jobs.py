@@ -88,7 +88,7 @@ class Jobs:
         self._watched: dict[Key, _Watched] = {}
         self._changes = 0
         self._strays: set[Key] = set()
-        self._halting: dict[Key, bool] = {}
+        self._halting: dict[Key, tuple[bool, bool]] = {}
         self._has_ended = asyncio.Event()
         self._meters: dict[Key, AttemptMeter] = {}
         self._strange: dict[int, ProcessId] = {}
@@ -114,8 +114,8 @@ class Jobs:
         if not self._state.job_dir(key).path.exists():
             self._state.prepare(key, command, facts, token)
 
-    def all_halt(self) -> bool:
-        """Whether every job here is halted when its lease runs out.
+    def all_halt(self) -> tuple[bool, bool]:
+        """Whether every job here is halted when its lease runs out, and when it is told to.
 
         Supervisors of older versions end theirs, and so ends what names a program whose work is done elsewhere.
         """
@@ -125,8 +125,10 @@ class Jobs:
             if job.key not in self._halting and (started := job.started()) is not None:
                 with self._bounds.around(f"the command of job {job.key}"), suppress(OSError):
                     words = " ".join(job.command().argv)
-                    self._halting[job.key] = bool(started.get("halts")) and not _ELSEWHERE.search(words)
-        return all(self._halting.values())
+                    is_here = not _ELSEWHERE.search(words)
+                    halts, told = (bool(started.get(name)) and is_here for name in ("halts", "halts_told"))
+                    self._halting[job.key] = halts, told
+        return all(halts for halts, _ in self._halting.values()), all(told for _, told in self._halting.values())
 
     def is_prepared(self, key: Key) -> bool:
         """Whether there is a directory for this attempt already."""
@@ -235,6 +237,7 @@ class Jobs:
             "start_s": started["start_s"],
             "progress": as_object(progress),
             "use": as_object(meter.use(progress, busy, held)),
+            **({"halted": True} if job.stands() else {}),
         }
 
     def finished(self, key: Key, judged: ExitOutcome | None = None) -> FinishedObject:

@@ -12,13 +12,14 @@ One process for each attempt of a job, from its start to its end, forked by the 
   order (Slurm does, to a pilot), so a job that failed is told of only after a moment in which the shim was not told.
 * It halts the job when the agent's lease has run out, as another attempt may be started elsewhere then. The job goes on
   once the lease is renewed. An order to end meanwhile kills it where it stands, and so does a halt that lasts too long.
-  What cannot be halted (`shim_halt.runs_elsewhere`) ends within the lease.
+  What cannot be halted (`shim_halt.runs_elsewhere`) ends within the lease. One that spans nodes is halted, too, while
+  the agent says so (`halt`), and it is written by which such order it stands (`stands`).
 * It keeps the agent's user when the job is another user's: the job can neither end it nor write its records.
 * It kills the job when its processes together use more host memory than it may: its booking is what others count on.
 * It writes `exit` only when the whole tree is gone, so its sight means that the devices are free.
 
-Files: reads `command`, and `memory_limit`, `stop` and `asked.json` while it runs; writes `claim`, `started`,
-`log.OFFSET` (segments of the output, named by where in the output they begin) and `exit`.
+Files: reads `command`, and `memory_limit`, `halt`, `stop` and `asked.json` while it runs; writes `claim`, `started`,
+`stands`, `log.OFFSET` (segments of the output, named by where in the output they begin) and `exit`.
 """
 
 # ruff: noqa: PTH110, S606 - pathlib and eager imports slow every start
@@ -40,6 +41,7 @@ from colane.agent.supervisor.shim_files import (
     COMMAND,
     HALTED_MAX_S,
     LEASE_PATH,
+    STANDS,
     STARTED,
     STOP,
     CappedLog,
@@ -50,6 +52,7 @@ from colane.agent.supervisor.shim_files import (
     read_lease,
     read_memory_limit,
     read_object,
+    read_order,
     reserve,
     since_boot_s,
 )
@@ -74,6 +77,7 @@ from colane.agent.supervisor.shim_system import (
 from colane.agent.supervisor.shim_terminal import LEFT, TERMINAL_LOOK_MS, Terminal, open_terminal
 
 NO_WORD = "the scheduler was not heard of for too long"
+NOT_ALL = "another node of it was not heard of for too long"
 
 FROM_OUTSIDE = "its supervisor got SIGTERM from outside of Colane, as at the shutdown of a machine"
 
@@ -152,6 +156,7 @@ class Supervisor:
         self._no_word = False
         self._halt = Halt()
         self._halted_at_s = 0.0
+        self._stands_by = ""
         self._is_beyond_stop = False
         self._lease_look_s = 0.0
         self._ending: Ending | None = None
@@ -304,8 +309,9 @@ class Supervisor:
         if self._lease is None or self._no_word or now_s < self._lease_look_s:
             return
         self._lease = read_lease(LEASE_PATH) or self._lease
+        order = read_order()
         stop_s, halt_s = self._lease[0], halt_at_s(self._lease)
-        self._lease_look_s = now_s + (HALT_LOOK_MS if halt_s <= now_s else LEASE_LOOK_MS) / 1000
+        self._lease_look_s = now_s + (HALT_LOOK_MS if order or halt_s <= now_s else LEASE_LOOK_MS) / 1000
         for due_s in (stop_s, halt_s):
             if now_s < due_s < self._lease_look_s:
                 self._lease_look_s = due_s
@@ -314,9 +320,9 @@ class Supervisor:
         if is_asked_now and runs_elsewhere():
             self._end_within_lease(now_s)
         elif now_s < halt_s:
-            self._go_on()
+            self._stand(order) if order else self._go_on()
         elif now_s < halt_s + HALTED_MAX_S:
-            self._stand()
+            self._stand(order)
         else:
             self._stopped = self._no_word = self._status is None
             self._kill_halted()
@@ -329,10 +335,16 @@ class Supervisor:
         left_s = max(self._lease[1] - now_s, 0.0)
         self._end(left_s, lead_max_s=left_s / 2, within_s=left_s)
 
-    def _stand(self) -> None:
+    def _stand(self, order: str) -> None:
         if not self._halt.is_on:
             self._halted_at_s = time.monotonic()
         self._halt.keep()
+        if order and order != self._stands_by:
+            try:
+                publish(STANDS, order, durable=False)
+                self._stands_by = order
+            except OSError:  # the disk is full: that it stands is told later
+                return
 
     def _go_on(self) -> None:
         if not self._halt.is_on:
@@ -341,7 +353,8 @@ class Supervisor:
         self._halt.lift()
         if self._ending is not None:
             self._ending.put_off(lasted_s)
-        self._say(f"{NO_WORD}: halted for {lasted_s:.1f} s, and goes on")
+        self._say(f"{NO_WORD if not self._stands_by else NOT_ALL}: halted for {lasted_s:.1f} s, and goes on")
+        self._stands_by = ""
 
     def _kill_halted(self) -> None:
         """Let it end without another moment in which it runs."""
@@ -372,7 +385,7 @@ class Supervisor:
 
     def _publish_start(self) -> None:
         text = f'{{"pid": {self._pid}, "start_ticks": {read_start_ticks(self._pid)}, "start_s": {self._start_s!r}, '
-        text += '"halts": true}'
+        text += '"halts": true, "halts_told": true}'
         try:
             publish(STARTED, text, durable=False)
         except OSError:  # the disk is full: the job runs all the same, only its pid is not shown

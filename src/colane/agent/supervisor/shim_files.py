@@ -28,6 +28,9 @@ LEASE_PATH = f"../../{LEASE}"
 LEASE_READS = 3
 """Readings before one that is being written is given up."""
 
+HALT, STANDS = "halt", "stands"
+"""An order that all processes stand until it is taken back, and which order they stand by."""
+
 HALT_MARGIN_S = 1.0
 """A job is halted so long before it would have to be gone: its supervisor may wake late on a busy machine."""
 HALTED_MAX_S = 900.0
@@ -122,6 +125,14 @@ def read_lease(path: str) -> tuple[float, float] | None:
         if len(fields) == 4 and fields[:2] == fields[2:]:
             return float(fields[0]), float(fields[1])
     return None
+
+
+def read_order() -> str:
+    """By which order the job of the current directory is to stand; empty where there is none."""
+    try:
+        return read_file(HALT).decode()
+    except OSError:
+        return ""
 
 
 def halt_at_s(lease: tuple[float, float]) -> float:

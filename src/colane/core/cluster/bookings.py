@@ -59,6 +59,12 @@ class NodeState:
         has = self.node.host_bandwidth_bytes_per_s
         return has - self.host_bandwidth_booked if has else inf
 
+    def has_room_for(self, job: Job) -> bool:
+        """Whether what a job that is not on it would book is free, GPUs apart."""
+        cores, memory_bytes, bandwidth = host_booking(job, self.node.name)
+        fits = memory_bytes <= self.host_memory_free_bytes and bandwidth <= self.host_bandwidth_free
+        return fits and self.cores_booked.isdisjoint(cores)
+
     def book(self, job: Job) -> None:
         """Enter a job that is not on it yet, GPUs apart."""
         booked = host_booking(job, self.node.name)
@@ -141,7 +147,7 @@ def host_booking(job: Job, node: str) -> HostBooking:
     """
     if job.placement is None:
         return NO_BOOKING
-    booked = _booked_by(job, job.placement, node)
+    booked = NO_BOOKING if node in job.run.ended_on else _booked_by(job, job.placement, node)
     if job.has_left_gpus:
         return HostBooking((), booked.memory_bytes + (job.on_host_bytes or 0), 0)
     if job.resizes_to is not None:
@@ -178,19 +184,19 @@ def books_host(spec: JobSpec) -> bool:
 
 
 def nodes_booked(job: Job) -> tuple[str, ...]:
-    """Nodes a job books something of: those it is on, and those it is to go on with."""
+    """Nodes a job books something of: those it has a part on, and those it is to go on with."""
     if job.placement is None:
         return ()
-    if job.resizes_to is None:
-        return job.placement.nodes
-    return tuple(dict.fromkeys((*job.placement.nodes, *job.resizes_to.nodes)))
+    gone, to = job.run.ended_on, job.resizes_to
+    held = tuple([node for node in job.placement.nodes if node not in gone]) if gone else job.placement.nodes
+    return held if to is None else tuple(dict.fromkeys((*held, *to.nodes)))
 
 
 def slots_booked(job: Job, node: str) -> tuple[Slot, ...]:
     """GPUs of a node that a job books, with its lane on each: none while its memory is on the host."""
     if job.placement is None or job.on_host_bytes is not None:
         return ()
-    slots = job.placement.slots_on(node)
+    slots = () if node in job.run.ended_on else job.placement.slots_on(node)
     if job.resizes_to is None:
         return slots
     own = {slot.gpu for slot in slots}

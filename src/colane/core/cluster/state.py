@@ -164,7 +164,7 @@ class ClusterState(ClusterContents):
         if job.placement is not None:
             for name in nodes_booked(job):
                 node = self.nodes.get(name)
-                if node is not None and job.id not in node.jobs and (name not in job.run.ended_on or job.resizes_to):
+                if node is not None and job.id not in node.jobs:
                     self._book(job, node)
             if job.is_returning:
                 self._await_return(job, returning=True)

@@ -52,6 +52,9 @@ MPS_FAULT_OF_OTHER = "mps-fault-of-other"  # it went down with another job, whic
 MPS_FAULT_UNKNOWN = "mps-fault-unknown"
 """It went down with others, and may have caused it: nothing is counted, and a GPU to itself shows whose fault it is."""
 
+GIVE_UP_S = 900.0
+"""Collectives of a job over several nodes that has stood for longer than they wait are given up within such a time."""
+
 UNKNOWN_END = "unknown"
 """The agent, of another version, says what is not known here: whatever it is, the job has not succeeded."""
 
@@ -82,11 +85,24 @@ def failed(step: Step, job: Job, event: Ended, end_s: float, co_runners: tuple[J
         _blame_node(step, job, event, problem, end_s)
         return
     cause = _cause(event)
+    if (went_on := _not_gone_on(step, job)) is not None:
+        lose(step, job, Reason(Why.NOT_GONE_ON, {**went_on.facts, "cause": sentence_of(cause)}))
+        return
     was_asked = event.was_stopped is not False or not step.is_on_one_node(job)
     if job.state is JobState.CHECKPOINTING and was_asked:
         checkpointing.died(step, job, cause)
     elif job.state not in COMING_UP or not checkpointing.launch_failed(step, job, cause, end_s):
         _own_failure(step, job, event, end_s, co_runners)
+
+
+def _not_gone_on(step: Step, job: Job) -> Reason | None:
+    """That it went on after a cut, of a job over several nodes that fails before its next step: its parts gave up."""
+    if step.is_on_one_node(job):
+        return None
+    lines = [line for line in job.story if line.at_s >= step.now_s - GIVE_UP_S and line.reason.why is Why.WENT_ON]
+    progress = step.state.progress.get(job.id)
+    stepped_s = progress.last_step_s if progress is not None else None
+    return lines[-1].reason if lines and (stepped_s is None or stepped_s <= lines[-1].at_s) else None
 
 
 def _blame_others(step: Step, job: Job, event: Ended, end_s: float, co_runners: tuple[JobId, ...]) -> None:

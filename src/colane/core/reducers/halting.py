@@ -1,15 +1,16 @@
 """Attempts that stand halted because a node of theirs is silent: they go on where they stood when it is back.
 
-Their jobs wait in the queue meanwhile, and may be started elsewhere: with that start, or with one of another job on
-GPUs of theirs, the halted attempt is over (`Step.put`), and agents end what is left of it.
+A job over several nodes is halted on the others, too: its agents are told to, and say when it stands. Jobs wait in the
+queue meanwhile, and may be started elsewhere: with that start, or with one of another job on GPUs of theirs, the halted
+attempt is over (`Step.put`), and agents end what is left of it.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from colane.core.events import ResumeRequested
-from colane.core.lifecycle import move, without_halted
+from colane.core.events import Ended, NodeLost, PartHalted, ResumeRequested
+from colane.core.lifecycle import move, not_resized, without_halted
 from colane.core.reducers import suspension
 from colane.core.reducers.starting import set_timers
 from colane.core.reducers.step import Step
@@ -27,22 +28,75 @@ MAY_STAND: Final = frozenset(
 )  # fmt: skip
 """One that was told to end does not go on."""
 
+ORDER_MAX_S: Final = 30.0
+"""Agents that are told to halt a part have so long, which takes a heartbeat."""
 
-def lose(step: Step, job: Job, halting: frozenset[str], reason: Reason) -> bool:
-    """Queue a job of one node again that is silent, its attempt kept as halted; False where that is lost for good."""
-    placement, leaving = job.placement, job.leaving
-    if placement is None or job.state not in MAY_STAND or job.totals.losses >= step.config.node_losses_max:
+
+def lose(step: Step, job: Job, event: NodeLost, reason: Reason) -> bool:
+    """Keep the attempt of a job that has lost a node as halted, and queue it again; False where it is lost for good.
+
+    What it has on nodes that are heard is halted first, as their agents are told.
+    """
+    if job.placement is None or not event.halts(job.placement.nodes):
+        if job.halted is not None:
+            step.put(without_halted(job))
         return False
-    if leaving is not None and leaving.ending is not JobState.QUEUED:
-        return False
-    if len(placement.nodes) > 1 or not halting.issuperset(placement.nodes):
-        return False  # parts on nodes that are heard run on: they are stopped before it is started anew
-    halted = _halted(step, job)
-    step.leave(job, JobState.QUEUED, reason, is_loss=True)
-    waiting = step.state.jobs[job.id].copied()
-    waiting.halted = halted
-    step.put(waiting)
+    if job.halted is None:
+        leaving = job.leaving
+        is_to_end = leaving is not None and leaving.ending is not JobState.QUEUED
+        if job.state not in MAY_STAND or is_to_end or job.run.ended_on:
+            return False
+        if job.totals.losses >= step.config.node_losses_max:
+            return False
+        halted = _halted(step, job)
+        if step.is_on_one_node(job):
+            step.leave(job, JobState.QUEUED, reason, is_loss=True)
+        else:
+            step.rebook(not_resized(job))
+            step.stop(step.state.jobs[job.id], JobState.QUEUED, reason, is_loss=True)
+        job = step.state.jobs[job.id].copied()
+        job.halted = halted
+        step.put(job)
+        watch_order(step, job)
+    _stood(step, job, event.node)
     return True
+
+
+def part_halted(step: Step, event: PartHalted) -> None:
+    """A part of a job that has lost another one stands."""
+    job = step.state.jobs.get(event.job)
+    if job is not None and job.attempt == event.attempt and job.halted is not None:
+        _stood(step, job, event.node)
+        _go_on(step, step.state.jobs[job.id], event.node)
+
+
+def part_ended(step: Step, event: Ended) -> None:
+    """An attempt of which a part has ended does not go on."""
+    job = step.state.jobs.get(event.job)
+    halted = None if job is None or job.attempt != event.attempt else job.halted
+    if job is not None and halted is not None and event.node in halted.placement.nodes:
+        step.put(without_halted(job))
+
+
+def watch_order(step: Step, job: Job) -> None:
+    """Its parts have until then to be halted, where they are to be."""
+    if job.halted is not None and job.state is JobState.STOPPING and job.since_s is not None:
+        step.timers.set(job.since_s + ORDER_MAX_S, TimerKind.HALT_DUE, job.id, job.attempt)
+
+
+def order_due(step: Step, job: Job) -> None:
+    """A part does not stand in time: the job is stopped, and begins anew."""
+    if job.halted is not None and job.state is JobState.STOPPING:
+        step.put(without_halted(job))
+
+
+def _stood(step: Step, job: Job, node: str) -> None:
+    """A part of it is halted, or silent; once all are, it waits."""
+    if job.state is not JobState.STOPPING or job.halted is None or node in job.run.ended_on:
+        return
+    job = step.gone_from(job, node)
+    if step.is_gone(job):
+        step.leave(job, JobState.QUEUED, job.reason or Reason(Why.NODE_LOST, {"node": node}), is_loss=True)
 
 
 def _halted(step: Step, job: Job) -> Halted:
@@ -77,7 +131,7 @@ def came_back(step: Step, node: Node) -> None:
         if not _is_same(step, job, job.halted):
             step.put(without_halted(job))
         else:
-            _go_on(step, job, job.halted, node.name)
+            _go_on(step, job, node.name)
 
 
 def _is_same(step: Step, job: Job, halted: Halted) -> bool:
@@ -94,17 +148,18 @@ def _is_same(step: Step, job: Job, halted: Halted) -> bool:
     return True
 
 
-def _go_on(step: Step, job: Job, halted: Halted, node: str) -> None:
-    """It is what it was. Where its owner has it held since, it waits instead."""
+def _go_on(step: Step, job: Job, node: str) -> None:
+    """It is what it was, once all its nodes are there. Where its owner has it held since, it waits instead."""
+    halted, nodes = job.halted, step.state.nodes
+    if halted is None or job.state is not JobState.QUEUED or not nodes.keys() >= set(halted.placement.nodes):
+        return
     is_held = any(hold.kind is not HoldKind.LIMIT for hold in job.holds)
     was_held = halted.suspension is not None and not halted.suspension.until_step
-    reason = Reason(Why.WENT_ON, {"node": node})
-    is_lost = is_held and not was_held
-    if is_lost:
+    back = job.halted_as()
+    if (is_held and not was_held) or not all(nodes[name].has_room_for(back) for name in halted.placement.nodes):
         step.put(without_halted(job))
         return
-    back = job.halted_as()
-    moved = move(job, halted.state, step.now_s, reason)
+    moved = move(job, halted.state, step.now_s, Reason(Why.WENT_ON, {"node": node}))
     back.story, back.story_left_out = moved.story, moved.story_left_out
     back.reason, back.since_s = moved.reason, moved.since_s
     # what it had before is charged
@@ -120,5 +175,6 @@ def watch(step: Step, job: Job) -> None:
     step.co_runners_changed(job.gpus_held)
     if job.start_s is not None:
         set_timers(step, job, job.start_s)
+    watch_order(step, job)
     if job.state is JobState.RUNNING_PROTECTED and job.first_step_s is not None:
         step.timers.set(job.first_step_s, TimerKind.PROTECTION_OVER, job.id, job.attempt)

@@ -126,7 +126,8 @@ def node_registered(step: Step, event: NodeRegistered) -> None:
     before = known.node if known is not None else node
     if known is not None:
         is_same = known.node.pool == node.pool and bool(set(known.node.cores) & set(node.cores))
-        _lose_jobs(step, node.name, keep=_same_gpus(known.node, node), keeps_host=is_same or not known.node.cores)
+        keep, keeps_host = _same_gpus(known.node, node), is_same or not known.node.cores
+        _lose_jobs(step, NodeLost(node.name), keep, keeps_host=keeps_host)
     step.state.put_node(node)
     halting.came_back(step, node)
     fewer_cores.follow(step, node)
@@ -140,7 +141,7 @@ def node_lost(step: Step, event: NodeLost) -> None:
     if event.node not in step.state.nodes:
         step.stale.append((event, "no such node"))
         return
-    _lose_jobs(step, event.node, keep=set(), halts=event.halting)
+    _lose_jobs(step, event, keep=set())
     step.state.remove_node(event.node)
     step.lost_nodes.append(event.node)
 
@@ -199,6 +200,7 @@ def progressed(step: Step, event: Progressed) -> None:
 
 def ended(step: Step, event: Ended) -> None:
     """The processes of an attempt are gone from a node: the job ends or is queued again, once no node has any."""
+    halting.part_ended(step, event)
     job = _believed(step, event, event.job, event.attempt)
     if job is None or job.placement is None or event.node in job.run.ended_on:
         return
@@ -337,6 +339,8 @@ def timer_due(step: Step, timer: Timer) -> None:
         checkpointing.lead_over(step, job)
     elif timer.kind is TimerKind.PROTECTION_OVER and job.state is JobState.RUNNING_PROTECTED:
         _run(step, job, Why.PROTECTION_OVER)
+    elif timer.kind is TimerKind.HALT_DUE:
+        halting.order_due(step, job)
     elif timer.kind is TimerKind.TAKEN_TO_RUN and job.state is JobState.LAUNCHING:
         _run(step, job, Why.TAKEN_TO_RUN)
 
@@ -397,10 +401,9 @@ def _same_gpus(old: Node, new: Node) -> set[int]:
     return {gpu.index for gpu in new.gpus if identity.get(gpu.index) == (gpu.uuid, gpu.type)}
 
 
-def _lose_jobs(
-    step: Step, node: str, keep: set[int], *, keeps_host: bool = False, halts: frozenset[str] = frozenset()
-) -> None:
+def _lose_jobs(step: Step, event: NodeLost, keep: set[int], *, keeps_host: bool = False) -> None:
     """Jobs of a node lose it, but those on GPUs to keep, and those without GPUs where it keeps its cores."""
+    node = event.node
     reason = Reason(Why.NODE_LOST, {"node": node})
     for job_id in list(step.state.nodes[node].jobs):
         job = step.state.jobs[job_id]
@@ -410,7 +413,8 @@ def _lose_jobs(
         slots = job.placement.slots_on(node) if job.placement is not None else ()
         is_on_it = job.placement is not None and node in job.placement.nodes
         is_kept = all(slot.gpu.number in keep for slot in slots) if slots else keeps_host
-        if is_on_it and not is_kept and not halting.lose(step, job, halts, reason):
+        if is_on_it and not is_kept and not halting.lose(step, job, event, reason):
+            job = step.state.jobs[job_id]
             failing.lose(step, job if node in job.run.ended_on else step.gone_from(job, node), reason)
 
 

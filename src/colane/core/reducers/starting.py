@@ -55,7 +55,8 @@ def _with_port(step: Step, placement: Placement) -> Placement:
     if len(placement.nodes) == 1:
         return placement
     state = step.state
-    others = (state.jobs[job].placement for job in state.nodes[placement.node].jobs)
+    others = [state.jobs[job].placement for job in state.nodes[placement.node].jobs]
+    others += [halted.placement for job in state.halted if (halted := state.jobs[job].halted) is not None]
     taken = {other.port for other in others if other is not None and other.node == placement.node}
     first, last = step.config.gang_ports
     return replace(placement, port=next((port for port in range(first, last + 1) if port not in taken), first))

@@ -113,9 +113,11 @@ class Step:
         if before.halted is not None and before.halted is not job.halted:
             for node in before.halted.placement.nodes:
                 self.touch(node)
-        taken = set(job.gpus_held) - set(before.gpus_held) if job.placement is not None else set[GpuId]()
+        to = job.resizes_to
+        has = {*job.gpus_held, *(() if to is None else to.gpus)}
+        taken = has - set(before.gpus_held) if job.placement is not None else set[GpuId]()
         for other in [self.state.jobs[one] for one in self.state.halted] if taken else ():
-            if other.halted is not None and not taken.isdisjoint(other.halted.placement.gpus):
+            if other.id != job.id and other.halted is not None and not taken.isdisjoint(other.halted.placement.gpus):
                 self.put(without_halted(other))
 
     def _note_hold(self, job: Job) -> None:
@@ -265,11 +267,10 @@ class Step:
             self.timers.set(due_s, TimerKind.TIME_LIMIT, job.id, job.attempt)
 
     def gone_from(self, job: Job, node: str) -> Job:
-        """A job that spans several nodes has no process on this one any more: its GPUs there are free."""
+        """A job that spans several nodes has no process on this one any more: it books there what it is to have."""
         if job.placement is None or len(job.placement.nodes) == 1:
             return job
-        if job.resizes_to is None:
-            self.state.release_from(job, node)
+        self.state.release_from(job, node)
         self.touch(node)
         job = job.of_run(job.run._replace(ended_on=(*job.run.ended_on, node)))
         self.put(job)

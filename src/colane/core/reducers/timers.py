@@ -19,6 +19,7 @@ class TimerKind(StrEnum):
     TAKEN_TO_RUN = "taken-to-run"
     CHECKPOINT_DUE = "checkpoint-due"
     HOLD_OVER = "hold-over"
+    HALT_DUE = "halt-due"
 
 
 class Timer(NamedTuple):

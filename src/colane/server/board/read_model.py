@@ -68,6 +68,7 @@ class NodeRecord:
     cluster_id: str = ""  # what its agent is told to be of instead of the cluster's own id; empty where it is told that
     replaced: bool = False  # another node takes its place when it is gone, so its jobs do not wait for it
     halts: bool = False  # its jobs are halted, and not ended, for want of word
+    halts_told: bool = False  # a job of it can be halted, too, as its agent is told
 
     @property
     def door(self) -> AgentDoor:
@@ -223,9 +224,14 @@ class ReadModel:
         return [self.jobs[job] for job in sorted(self.on_node.get(node, ()))]
 
     def wanted(self, node: str) -> list[Job]:
-        """The same with those that may go on there, as they were."""
-        standing = [self.jobs[job].halted_as() for job in sorted(self.halted_on.get(node, ()))]
-        return sorted([*self.assigned(node), *standing], key=lambda job: job.id) if standing else self.assigned(node)
+        """The same with those that may go on there, placed as they were."""
+        standing, here = self.halted_on.get(node, set()), self.on_node.get(node, set())
+        if not standing:
+            return self.assigned(node)
+        stood = {job: self.jobs[job].halted_as() for job in standing - here}
+        for job, was in stood.items():
+            was.halted = self.jobs[job].halted  # it is told to stand
+        return [stood.get(job) or self.jobs[job] for job in sorted({*here, *stood})]
 
 
 def _take(known: dict[str, V], changed: Mapping[str, V | None]) -> None:

@@ -51,7 +51,8 @@ class Turn:
     drained: dict[str, Drain | None] = field(default_factory=dict)
     leased: dict[str, bool] = field(default_factory=dict)  # whether jobs of nodes end by themselves, where that is news
     # whether they are halted, and not ended, for want of word, where that is news
-    halts: dict[str, bool] = field(default_factory=dict)
+    # whether they are halted, and not ended, for want of word, and when told, where that is news
+    halts: dict[str, tuple[bool, bool]] = field(default_factory=dict)
     # tokens made in this turn, by digest; None for one that is revoked
     tokens: dict[str, TokenRecord | None] = field(default_factory=dict)
     # what the agents of nodes are told to be of instead of the cluster's own id

@@ -393,7 +393,8 @@ def _desired(
     return {
         "id": job.id,
         "attempt": job.attempt,
-        "run": job.state is not JobState.STOPPING,
+        "run": job.state is not JobState.STOPPING or job.halted is not None,
+        "halt": job.halted is not None,
         "because": sentence_of(job.reason) if job.state is JobState.STOPPING and job.reason is not None else "",
         "slots": [{"gpu": slot.gpu.number, "lane": slot.lane} for slot in placement.slots_on(node)],
         "cores": list(placement.cores_on(node) if job.throttle is None else job.throttle.cores),

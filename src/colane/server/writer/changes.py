@@ -20,6 +20,7 @@ from colane.core.events import (
     Launched,
     NodeLost,
     NodeRegistered,
+    PartHalted,
     ProfileDeclared,
     ProfilesForgotten,
     Progressed,
@@ -380,8 +381,8 @@ def _bandwidth(body: BandwidthBody, now_s: float) -> BandwidthSample:
 def lease(turn: Turn, name: str, body: ReportBody, *, may_be_endless: bool) -> None:
     """Take in whether a node's jobs are halted, or end by themselves: an endless lease is noted before it is told."""
     record, is_leased = turn.read_model.nodes[name], body.leased
-    if record.halts is not body.halts:
-        turn.halts[name] = body.halts
+    if (halts := (body.halts, body.halts_told)) != (record.halts, record.halts_told):
+        turn.halts[name] = halts
     if is_leased is not None and record.leased is not (now := is_leased and not may_be_endless):
         turn.leased[name] = now
 
@@ -391,6 +392,8 @@ def _report_job(turn: Turn, name: str, body: JobReport, shift_s: float) -> None:
     job = _believed(turn, name, body.id, body.attempt)
     if job is None or body.phase != "launched":
         return
+    if body.halted and job.halted is not None and name not in job.run.ended_on:
+        turn.events.append(PartHalted(job.id, body.attempt, name))
     if job.state is JobState.ASSIGNED:
         start_s = turn.now_s if body.start_s is None else min(body.start_s + shift_s, turn.now_s)
         turn.events.append(Launched(job.id, body.attempt, body.pid or 0, start_s, name))
@@ -437,9 +440,7 @@ def finish(turn: Turn, body: FinishedBody) -> bool:
     record = turn.read_model.nodes.get(body.node)
     job = _believed(turn, body.node, body.id, body.attempt)
     if job is None or record is None or record.node.agent_id != body.agent_id:
-        if record is not None:
-            _refuse_end_of_halted(turn, record, body)
-        return False
+        return record is not None and _is_of_halted(turn, record, body)
     if (job.id, body.node) in turn.finished or body.node in job.run.ended_on:
         return False
     start_s, end_s = _lasted(job, body, turn.now_s)
@@ -453,16 +454,21 @@ def finish(turn: Turn, body: FinishedBody) -> bool:
     return True
 
 
-def _refuse_end_of_halted(turn: Turn, record: NodeRecord, body: FinishedBody) -> None:
-    """Refuse the end of an attempt that stands halted on a lost node.
+def _is_of_halted(turn: Turn, record: NodeRecord, body: FinishedBody) -> bool:
+    """Take in the end of a part of an attempt that stands halted: it does not go on.
 
-    Raises RefusedError: 409, with its next report the node is back, and the attempt goes on and ends.
+    Raises RefusedError: 409, its node is lost: with its next report it is back, and the attempt goes on and ends.
     """
-    job = turn.read_model.jobs.get(JobId(body.id)) if record.lost else None
+    job = turn.read_model.jobs.get(JobId(body.id))
     if job is None or job.halted is None or body.node not in job.halted.placement.nodes:
-        return
-    if (job.attempt, record.node.agent_id) == (body.attempt, body.agent_id):
+        return False
+    if (job.attempt, record.node.agent_id) != (body.attempt, body.agent_id):
+        return False
+    if record.lost:
         raise RefusedError.because(409, f"{body.node} was lost, with job {job.id} on it: it has to report first")
+    ending = Exit(body.exit_code, body.signal, body.detail)
+    turn.events.append(Ended(job.id, body.attempt, body.outcome, ending, None, turn.now_s, None, body.node))
+    return True
 
 
 def _lasted(job: Job, body: FinishedBody, now_s: float) -> tuple[float, float]:

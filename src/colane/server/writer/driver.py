@@ -685,8 +685,10 @@ class LiveDriver:
         pools = {name: record.node.pool for name, record in there.items() if not record.replaced}
         silent = [name for name in self.liveness.silent(leased, pools) if name not in turn.agents]
         self.losing = frozenset(silent[:NODES_LOST_PER_TURN_MAX])
-        halting = frozenset(name for name in self.read_model.nodes if silent and self.read_model.nodes[name].halts)
-        turn.events.extend(NodeLost(name, halting) for name in silent[:NODES_LOST_PER_TURN_MAX])
+        halting = [record for record in self.read_model.nodes.values() if silent and record.halts]
+        names = frozenset(one.node.name for one in halting)
+        told = frozenset(one.node.name for one in halting if one.halts_told)
+        turn.events.extend(NodeLost(name, names, told) for name in silent[:NODES_LOST_PER_TURN_MAX])
         turn.events.append(Tick())
         return len(silent) > NODES_LOST_PER_TURN_MAX
 

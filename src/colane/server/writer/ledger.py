@@ -246,8 +246,9 @@ def _said(turn: Turn, known: NodeRecord) -> NodeRecord:
         )
     node = replace(known.node, drain=turn.drained[name]) if name in turn.drained else known.node
     cluster_id = turn.set_apart.get(name, known.cluster_id)
-    halts = turn.halts.get(name, known.halts)
-    return replace(known, messages=messages, leased=leased, node=node, cluster_id=cluster_id, halts=halts)
+    halts, told = turn.halts.get(name, (known.halts, known.halts_told))
+    known = replace(known, messages=messages, leased=leased, node=node, cluster_id=cluster_id)
+    return replace(known, halts=halts, halts_told=told)
 
 
 def _attempts(turn: Turn, outcome: Outcome) -> Iterator[tuple[JobId, tuple[AttemptRecord, ...]]]:
