@@ -28,7 +28,7 @@ NODE_FIELDS = {
     "host_memory_bytes", "host_bandwidth_bytes_per_s", "host_refusal", "topology",
 }  # fmt: skip
 REPORT_FIELDS = {
-    "leased", "lease_left_s", "halts",
+    "leased", "lease_left_s", "halts", "halts_told",
     "agent_id", "cluster_id", "events_seen", "version_seen", "epoch", "at_s", "gpus", "messages", "jobs",
     "bandwidth", "devices",
 }  # fmt: skip

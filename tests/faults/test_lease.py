@@ -121,8 +121,8 @@ def test_whatever_has_lost_its_node_goes_on_where_no_other_had_room(cluster: Clu
     command = gang if is_gang else plain
     wanted = {"name": "it", "command": command, "env": env, "workdir": "/", **KINDS[kind]}
     (job,) = client.submit_batch([wanted])
-    others = [{"name": "other", "command": ["sleep", "1000"], "workdir": "/"}]
-    others = [] if is_gang else client.submit_batch(others)
+    other = {"name": "other", "command": ["sleep", "1000"], "workdir": "/"}
+    others = [] if is_gang else client.submit_batch([other])
     told = cluster.told()
     seen = [next(told)]
     cluster.until(lambda: all(client.job(other)["state"] not in {"queued", "assigned"} for other in others))

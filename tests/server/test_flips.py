@@ -125,6 +125,24 @@ class TestAnyBit:
         assert min(counted.values()) > 0, counted
 
 
+def test_a_schema_of_which_a_bit_has_turned_is_refused_in_a_line(whole: Path) -> None:
+    """SQLite quotes of it what is no text, or has several lines."""
+    data = whole.read_bytes()
+    at = data.index(b"CREATE TABLE audit")
+    refused, unsaid = 0, list[str]()
+    for place in range(at, at + 250, 3):
+        for bit in (6, 7):
+            path = placed(whole, data[:place] + bytes([data[place] ^ 1 << bit]) + data[place + 1 :])
+            try:
+                believed(path)
+            except StoreError as error:
+                refused += is_sentence(error)
+                unsaid += [str(error)] * (not is_sentence(error))
+            copies.check(path)
+    assert refused
+    assert unsaid == []
+
+
 PARTS = ("body", "key", "collection", "checksum", "types")
 
 

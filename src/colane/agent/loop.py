@@ -67,6 +67,9 @@ log = logging.getLogger(__name__)
 
 TRIM_EVERY_S = 60.0  # ended jobs are counted and dropped at most this often: it reads every one of their directories
 
+STARTS_PER_ROUND_MAX = 16
+"""The rest comes in the next round, at once: ends, limits and what the scheduler says since are served before it."""
+
 LAST_WORDS_S = 5.0
 """When the jobs end with the agent, it waits their grace time and this long for them and for the scheduler."""
 
@@ -229,7 +232,10 @@ class Agent:
             await self._see_to(key, self._stop(key, wanted if desired is not None else None))
         await self._refuse_all({key: NOT_HERE for act, key in actions if act is Act.REJECT})
         starts, has_fault = [key for act, key in actions if act is Act.START], bool(self._fault.problem)
-        starts = await self._fitting(self.jobs.clear_of_former(starts, wanted), wanted)
+        starts = self.jobs.clear_of_former(starts, wanted)
+        if len(starts) > STARTS_PER_ROUND_MAX:
+            self.woken.set()
+        starts = await self._fitting(starts[:STARTS_PER_ROUND_MAX], wanted)
         await asyncio.gather(*(self._see_to(key, self._make_ready(wanted[key])) for key in starts))
         ready = [key for key in starts if not has_fault and self.jobs.is_prepared(key)]
         if ready and desired is not None:  # at their first step they must know the jobs they share a lane with

@@ -50,7 +50,6 @@ class Turn:
     # why nodes that are lost are drained once they are back; None where they are not
     drained: dict[str, Drain | None] = field(default_factory=dict)
     leased: dict[str, bool] = field(default_factory=dict)  # whether jobs of nodes end by themselves, where that is news
-    # whether they are halted, and not ended, for want of word, where that is news
     # whether they are halted, and not ended, for want of word, and when told, where that is news
     halts: dict[str, tuple[bool, bool]] = field(default_factory=dict)
     # tokens made in this turn, by digest; None for one that is revoked

@@ -78,6 +78,9 @@ ADD_LINE: Final = "INSERT INTO audit (number, at_s, kind, body, checksum) VALUES
 DAMAGED: Final = "the store {path} is damaged ({flaw}): put a copy of it back (colane restore)"
 
 
+TROUBLE: Final = (sqlite3.Error, UnicodeDecodeError)
+"""What reading of a file may raise: of one whose schema is damaged SQLite quotes bytes that are no text."""
+
 MAKE_ROOM: Final = "make room on its disk"
 FIXES: Final = (
     ("disk is full", MAKE_ROOM),
@@ -130,7 +133,7 @@ class SqliteStore(SqlReading):
             self._reader.text_factory = bytes  # what is no UTF-8 is one record's flaw, not the whole query's
             self._look_through()
             self._files = {name: _identity(name) for name in (path, path.with_name(f"{path.name}-wal"))}
-        except (sqlite3.Error, OSError) as error:
+        except (*TROUBLE, OSError) as error:
             self._let_go()
             raise self._error("opened", error) from error
         except StoreError:
@@ -315,11 +318,13 @@ class SqliteStore(SqlReading):
     def _told(self, deed: str) -> Iterator[None]:
         try:
             yield
-        except sqlite3.Error as error:
+        except TROUBLE as error:
             raise self._error(deed, error) from error
 
     def _error(self, deed: str, error: Exception) -> StoreError:
-        text = error.strerror or str(error) if isinstance(error, OSError) else str(error)
+        if isinstance(error, UnicodeDecodeError):
+            return StoreError(DAMAGED.format(path=self._path, flaw="its schema is no text"))
+        text = " ".join(str(getattr(error, "strerror", None) or error).split())  # a schema that it quotes has lines
         fix = next((f"; {fix}" for word, fix in FIXES if word in text), "")
         return StoreError(f"the store {self._path} could not be {deed}: {text}{fix}")
 

@@ -14,7 +14,7 @@ from colane.api.forms import UNREADABLE
 from colane.server.board.read_model import DECODERS
 from colane.server.store.checksums import decoded
 from colane.server.store.identity import put_back
-from colane.server.store.sqlite import COUNTED_FROM, MIGRATIONS, SUMMED_FROM, SqliteStore, altered, missing
+from colane.server.store.sqlite import COUNTED_FROM, MIGRATIONS, SUMMED_FROM, TROUBLE, SqliteStore, altered, missing
 from colane.server.store.store import StoreError, Unreadable
 
 REPLACED: Final = ".replaced"  # ends the name that the store of before has once a copy was put in its place
@@ -40,7 +40,7 @@ def backup(path: Path, copy: Path) -> int:
     try:
         _copy(path, copy)
         return copy.stat().st_size
-    except (sqlite3.Error, OSError) as error:
+    except (*TROUBLE, OSError) as error:
         copy.unlink(missing_ok=True)
         raise StoreError(f"the store {path} could not be copied to {copy}: {error}") from error
 
@@ -78,7 +78,7 @@ def restore(copy: Path, path: Path) -> Path | None:
         fresh.chmod(0o600)
         replaced = put_aside(path)
         fresh.replace(path)
-    except (sqlite3.Error, OSError, StoreError) as error:
+    except (*TROUBLE, OSError, StoreError) as error:
         fresh.unlink(missing_ok=True)
         raise StoreError(f"{copy} could not be put back at {path}: {error}") from error
     finally:
@@ -103,7 +103,7 @@ def put_aside(path: Path) -> Path | None:
         return None
     names = (path.with_name(f"{path.name}{REPLACED}{number or ''}") for number in count())
     replaced = next(name for name in names if not name.exists())
-    with suppress(sqlite3.Error), closing(sqlite3.connect(path)) as old:
+    with suppress(*TROUBLE), closing(sqlite3.connect(path)) as old:
         old.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     for beside in ("-wal", "-shm"):  # of a damaged one they are left, and may hold what the file does not
         left = path.with_name(path.name + beside)
@@ -145,7 +145,7 @@ def check(path: Path) -> StoreFindings:
             return StoreFindings(schema, counts, tuple({str(one): None for one in found}))
     except StoreError as error:
         return StoreFindings(schema, counts, (f"it is damaged: {error}",))
-    except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
+    except TROUBLE as error:
         return StoreFindings(0, {}, (f"it is no database, or a damaged one: {error}",))
 
 

@@ -16,7 +16,7 @@ from colane.server.board.read_model import DECODERS, read_board
 from colane.server.board.submission import launch_key
 from colane.server.store.network import NetworkStore
 from colane.server.store.opening import IdentifiedStore, connect
-from colane.server.store.sqlite import SqliteStore
+from colane.server.store.sqlite import TROUBLE, SqliteStore
 from colane.server.store.store import (
     COLLECTIONS,
     COPIED_KEY,
@@ -172,7 +172,7 @@ def backup(source: IdentifiedStore, file: Path) -> Mapping[str, int]:
             target.close()
         with closing(sqlite3.connect(file)) as made:
             made.execute("PRAGMA journal_mode = DELETE")  # one file, with nothing beside it to be forgotten
-    except (StoreError, sqlite3.Error) as error:
+    except (StoreError, *TROUBLE) as error:
         file.unlink(missing_ok=True)
         raise StoreError(f"no copy was made: {error}") from error
     finally:

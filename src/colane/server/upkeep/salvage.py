@@ -14,7 +14,7 @@ from colane.api.forms import UNREADABLE
 from colane.server.board.read_model import COUNTERS_KEY, DECODERS, Counters, encode_counters
 from colane.server.board.slices import KEY, read_slice
 from colane.server.store.checksums import checksum, decoded, shown
-from colane.server.store.sqlite import COUNTED_FROM, MIGRATIONS, SUMMED_FROM, know_checksums, missing, recount
+from colane.server.store.sqlite import COUNTED_FROM, MIGRATIONS, SUMMED_FROM, TROUBLE, know_checksums, missing, recount
 from colane.server.store.store import (
     ASSIGNED_JOBS,
     AUDIT,
@@ -69,7 +69,7 @@ def set_aside(path: Path) -> SetAside | None:
         replaced = put_aside(path)
         assert replaced is not None  # noqa: S101 - it was read
         fresh.replace(path)
-    except (sqlite3.Error, OSError) as error:
+    except (*TROUBLE, OSError) as error:
         fresh.unlink(missing_ok=True)
         raise StoreError(f"the store {path} could not be made anew: {error}") from error
     return SetAside(tuple(left_out), replaced)
