@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 
 import pytest
 
@@ -17,6 +17,7 @@ from colane.cpu.contention import ContentionConfig
 from colane.model.hardware import GpuId, Node
 from colane.model.job import JobId, JobKind, JobSpec, JobState
 from colane.model.limits import GroupQuota, Limits, Quotas
+from colane.model.plan import Park, Stop
 from colane.model.progress import BY_CPU_TIME, BY_RESCTRL, Progress
 from colane.perf.beliefs import Beliefs
 from colane.policyfiles.guard import guarded
@@ -51,7 +52,9 @@ OF_POLICY = ("co-location", "lanes", "topology", "preemption", "arrays", "elasti
         ("f-sched", {"elastic sizes": "on", "preemption": "on"}),
         ("colane", COLANE),
         ("colane:arrays=yes", {**COLANE, "arrays": "on"}),
-        ("coda", {"arrays": "on"}),
+        ("coda", {"arrays": "on", "preemption": "on"}),
+        ("fifo:preempts=priority", {"preemption": "on"}),
+        ("colane:preempts=never", COLANE),
     ],
 )
 def test_a_policys_parts_say_what_is_on(policy: str, on: dict[str, str]) -> None:
@@ -117,22 +120,44 @@ async def test_health_says_it() -> None:
         assert told["cores"] == "off: --core-tuner is off"
 
 
-ASKED = (
-    "", "jobs_per_gpu_max=1", "jobs_per_gpu_max=3", "packed=yes", "packed=no", "postpones=yes", "lanes=own",
-    "lanes=single", "lanes=salus", "share_when=never", "share_when=queue", "share_when=always", "take_turns=no",
-    "preempts=never", "gain_min=none", "arrays=yes", "arrays=no", "turns=srtf", "share_between=servers",
-)  # fmt: skip
-"""Options that say what a policy does, where it has them."""
+NUMBERS = ("jobs_per_gpu_max=1", "jobs_per_gpu_max=3")
+"""Numbers that say what a policy does, where it has them."""
 
 
-def variants() -> Iterator[str]:
-    """Every name with every option that it has."""
-    for name in registry.NAMES:
-        for option in ASKED:
-            text = f"{name}:{option}" if option else name
-            with suppress(registry.UnknownPolicyError):
-                registry.create(text)
-                yield text
+def refusal(text: str) -> str:
+    """Why there is no such policy; empty where there is one."""
+    try:
+        registry.create(text)
+    except registry.UnknownPolicyError as error:
+        return str(error)
+    return ""
+
+
+def asked(name: str) -> Iterator[str]:
+    """Every option of a policy with every value that is a word, as its refusals list them."""
+    known = refusal(f"{name}:zzz=1").partition("; it has ")[2].split(", ")
+    for option in known:
+        wanted = refusal(f"{name}:{option}=?").partition(" must be ")[2].partition(", got ")[0]
+        words = ["yes", "no"] if "yes or no" in wanted else ["none"] if wanted.endswith("or none") else []
+        words += wanted.partition("one of ")[2].split(", ") if "one of " in wanted else []
+        yield from [f"{option}={word}" for word in words if " " not in word]
+    yield from [number for number in NUMBERS if number.partition("=")[0] in known]
+
+
+@cache
+def variants() -> Mapping[str, Mapping[str, str]]:
+    """What is told of every name, and of every row with every option that it has."""
+    texts = [f"{name}:{option}" for name in registry.POLICIES for option in asked(name) if option != "solver=lp"]
+    return {
+        text: mechanisms_view(registry.create(text), CoreConfig(), [], [])
+        for text in (*registry.NAMES, *texts)
+        if not refusal(text)
+    }
+
+
+def off(name: str) -> list[str]:
+    """Policies under which it is said to be off."""
+    return [text for text, told in variants().items() if told[name].startswith("off")]
 
 
 def job(number: int, kind: JobKind) -> JobSpec:
@@ -164,13 +189,50 @@ def shares(policy: str, kinds: Sequence[JobKind]) -> tuple[bool, bool]:
     "kinds", [[JobKind.TRAINING] * 4, [JobKind.INFERENCE, JobKind.TRAINING] * 2], ids=["training", "servers"]
 )
 def test_what_is_off_never_happens(kinds: Sequence[JobKind]) -> None:
-    wrong, seen = [], set[str]()
-    for policy in variants():
-        told = mechanisms_view(registry.create(policy), CoreConfig(), [], [])
-        at_once, turns = shares(policy, kinds)
-        for name, happens in (("co-location", at_once), ("lanes", turns)):
-            seen |= {name} if happens else set()
-            if happens and not told[name].startswith("on"):
-                wrong.append((policy, name, told[name]))
-    assert wrong == []
-    assert seen == {"co-location", "lanes"}, "the world shows both"
+    alone, in_no_lane = off("co-location"), off("lanes")
+    found = {policy: shares(policy, kinds) for policy in dict.fromkeys([*alone, *in_no_lane, "pack", "fair"])}
+    assert [policy for policy in alone if found[policy][0]] == []
+    assert [policy for policy in in_no_lane if found[policy][1]] == []
+    assert (found["pack"][0], found["fair"][1]) == (True, True), "the world shows both"
+
+
+TRAINS = JobSpec(name="t", family="a", batch_size=64, steps_total=10**7, preemptible=True)
+SHORT = replace(TRAINS, steps_total=10_000)
+SCENES = (
+    (replace(TRAINS, gpus=2), replace(SHORT, gpus=2), replace(SHORT, gpus=2, priority=1)),
+    (
+        replace(TRAINS, cores=4),
+        JobSpec(name="c", family="c", gpus=0, cores=10, abortable=True),
+        replace(SHORT, cores=8),
+    ),
+)
+"""What comes to a node of two GPUs and 16 cores: to long training what is short or urgent; to cores that are lent
+training that wants them."""
+
+
+def stops(policy: str) -> bool:
+    """Whether a job is stopped or parked for another in one of the scenes."""
+    return any(_stops(policy, scene) for scene in SCENES)
+
+
+def _stops(policy: str, scene: Sequence[JobSpec]) -> bool:
+    core = Core(registry.create(policy), ClusterState(Beliefs(profiles=[make_profile("a", "V100", 0.2, 10**9)])))
+    core.step([NodeRegistered(make_node("n0", 2))], 0.0)
+    for number, spec in enumerate(scene, 1):
+        now_s = 50_000.0 * number
+        outcomes = [core.step([Submitted(JobId(number), spec)], now_s)]
+        started = [one for one in core.state.jobs.values() if one.state is JobState.ASSIGNED]
+        outcomes.append(core.step([Launched(one.id, one.attempt, 1, now_s + 1, "n0") for one in started], now_s + 1))
+        sample = Progress(at_s=now_s + 500, steps=500, first_step_s=now_s + 2, last_step_s=now_s + 500, step_mean_s=0.2)
+        running = [one for one in core.state.jobs.values() if one.gpus_held]
+        outcomes.append(core.step([Progressed(one.id, one.attempt, sample, "n0") for one in running], now_s + 500))
+        outcomes += [core.step([Tick()], now_s + later_s) for later_s in (900, 2_000, 40_000)]
+        actions = [one.action for outcome in outcomes for one in outcome.decisions]
+        if any(isinstance(action, Stop | Park) for action in actions):
+            return True
+    return False
+
+
+def test_where_preemption_is_off_no_job_is_stopped_for_another() -> None:
+    assert [policy for policy in off("preemption") if stops(policy)] == []
+    assert [policy for policy in ("srtf", "max-min", "coda", "colane", "f-sched") if not stops(policy)] == []

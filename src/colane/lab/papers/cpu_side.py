@@ -264,11 +264,5 @@ def write_tables(found: CpuEvaluation, out: Path) -> None:
     Raises:
         OSError: It cannot be written.
     """
-    _write_rows(out / "tuning.csv", TuningRun._fields, found.tuning)
-
-
-def _write_rows(path: Path, header: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(header)
-        writer.writerows(rows)
+    with (out / "tuning.csv").open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([TuningRun._fields, *found.tuning])

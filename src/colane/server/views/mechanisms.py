@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
+from math import inf
 from typing import Final
 
 from colane.core.config import CoreConfig
@@ -39,6 +40,9 @@ def mechanisms_view(
     gpus = [gpu for node in nodes for gpu in node.gpus]
     real = [gpu for gpu in gpus if not gpu.is_cpu_device]
 
+    # By a part of any mechanism; by priority alone they are stopped at any time, by that of preemption.
+    stops = isinstance(policy, Composed) and policy.min_runtime_before_preemption_s < inf
+
     def of_policy(name: str, does: str) -> str:
         if not isinstance(policy, Composed):
             return f"as policy {policy.name} has it"
@@ -49,7 +53,7 @@ def mechanisms_view(
         "mps": _mps(len(real), len([gpu for gpu in real if gpu.sharing == MPS])),
         "lanes": _turns(parts) or of_policy("lanes", "has no jobs take turns"),
         "topology": of_policy("topology", "takes any free GPUs of a node"),
-        "preemption": of_policy("preemption", "stops no job for another"),
+        "preemption": ON if stops else of_policy("preemption", "stops no job for another"),
         "arrays": of_policy("cpu", "places jobs without GPUs wherever cores are free" + _arrays_by(policy)),
         "elastic sizes": of_policy("elastic", "leaves jobs the GPUs they started with"),
         **_guarantees(policy, config.limits.guarantees, len(gpus)),
