@@ -11,7 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from colane.core.events import Outcome
+from colane.lab.simulate.beliefs import Belief, declare_lengths, make_beliefs
 from colane.lab.simulate.config import DriverConfig
+from colane.lab.simulate.factors import FactorsWorld
 from colane.lab.simulate.process import Process
 from colane.lab.simulate.request import Request, load
 from colane.lab.simulate.run import Inputs, Run, simulate
@@ -21,11 +23,12 @@ from colane.lab.traces.workload import TraceJob
 from colane.model.job import JobId
 from colane.model.limits import GroupQuota, Limits, Quotas
 from colane.scheduling.registry import create
-from tests.examples import examples
+from tests.examples import FUZZ, examples
 
-from .scenes import cluster, job, random_cluster, random_jobs, workload
+from .scenes import GIB, cluster, job, random_cluster, random_jobs, workload
 
 SEEDS = st.integers(min_value=0, max_value=2**32 - 1)
+WORLDS = 40 * max(1, FUZZ)
 COSTS = st.sampled_from([DriverConfig(), DriverConfig(launch_s=3, restart_s=2, stop_s=1), DriverConfig(stop_s=4)])
 
 
@@ -139,3 +142,56 @@ def test_more_than_the_simulated_cluster_has_is_refused() -> None:
     assert load(request, 0).cluster.gpus == 8
     with pytest.raises(ValueError, match="--limits: 9 to group lab are more than the 8 GPUs there"):
         load(replace(request, limits=guaranteed(lab=9)), 0)
+
+
+def shared(jobs: Sequence[TraceJob], machines: Cluster, name: str, quotas: Quotas) -> dict[int, float]:
+    """How long each job takes where GPUs are shared and lengths are told."""
+    world = FactorsWorld(0.3, jobs)
+    told = declare_lengths(jobs, Belief.ORACLE, noise=0.0, seed=0)
+    beliefs = make_beliefs(Belief.ORACLE, world, told, machines, noise=0.0, seed=0)
+    done = simulate(
+        Inputs(
+            cluster=machines, workload=workload(*told), world=world, policy=create(name), limits=quotas,
+            beliefs=beliefs, driver=DriverConfig(launch_s=2, restart_s=1, stop_s=1),
+        )
+    )  # fmt: skip
+    assert done.ledger.flaws == []
+    rows = zip(done.ledger.rows.id, done.ledger.rows.submit_s, done.ledger.rows.end_s, strict=True)
+    return {number: end_s - submit_s for number, submit_s, end_s in rows}
+
+
+def test_jobs_within_a_guarantee_share_their_gpus_as_others_do() -> None:
+    pair = [job(number, float(number), 100.0, user="lab", batch_size=1, gpu_memory_bytes=GIB) for number in (1, 2)]
+    assert shared(pair, cluster(1), "colane", guaranteed(lab=1)) == shared(pair, cluster(1), "colane", Quotas())
+
+
+def of_two_groups(seed: int) -> tuple[Cluster, list[TraceJob]]:
+    """A load of about 1 of jobs that gain by sharing."""
+    draws = np.random.default_rng(seed)
+    gpus = 2 * int(draws.integers(1, 3))
+    submit_s = np.cumsum(draws.exponential(60.0 / gpus * draws.uniform(0.7, 1.3), 16))
+    jobs = [
+        job(
+            number, float(at_s), float(np.ceil(draws.exponential(60.0) + 1.0)), user=str(draws.choice(["a", "b"])),
+            family=str(draws.choice(["x", "y", "z"])), batch_size=1, gpu_memory_bytes=4 * GIB,
+        )
+        for number, at_s in enumerate(submit_s.tolist(), 1)
+    ]  # fmt: skip
+    ratio = {"x": 0.3, "y": 0.5, "z": 0.9}
+    return cluster(gpus), [replace(one, gpu_ratio=ratio[one.spec.family]) for one in jobs]
+
+
+@pytest.mark.parametrize(("name", "mean_max", "worse_max"), [("colane", 1.005, 0.05), ("srtf", 1.03, 0.4)])
+def test_a_guarantee_harms_none_whom_it_protects(name: str, mean_max: float, worse_max: float) -> None:
+    """Each of two groups has half of all GPUs: what jobs of each take on average, over the same without guarantees."""
+    ratios = []
+    for seed in range(WORLDS):
+        machines, jobs = of_two_groups(seed)
+        half = sum(len(node.gpus) for node in machines.nodes) // 2
+        without = shared(jobs, machines, name, Quotas())
+        within = shared(jobs, machines, name, guaranteed(a=half, b=half))
+        for user in "ab":
+            mine = [one.id for one in jobs if one.spec.user == user]
+            ratios.append(sum(within[one] for one in mine) / sum(without[one] for one in mine))
+    assert np.mean(ratios) <= mean_max
+    assert np.mean(np.array(ratios) > 1.05) <= worse_max

@@ -74,6 +74,7 @@ class Served(NamedTuple):
     gpu_type: str
     run_s: float
     gpus: int = 0
+    idle_s: float = 0.0  # part of it that left no work behind: launches, stops, and what was lost with a node
 
 
 class Exit(NamedTuple):
@@ -129,6 +130,7 @@ class Attempt(NamedTuple):
     ended_on: tuple[str, ...] = ()  # nodes from which its processes are gone, while others of its nodes still have some
     # whether those on one of several nodes were stopped, as far as is known, or have failed
     is_broken_off: bool = False
+    began_s: float | None = None  # when its launch was over, where no step was seen; only simulations tell it
     exit: Exit | None = None  # how its last process ended
 
     def ended(self, exit: Exit) -> Attempt:

@@ -145,6 +145,7 @@ class Estimates(ABC):
 
     learns: bool = True  # whether what is not known yet will be once it was seen
     tells_each: bool = False  # whether `run_s` tells of any job
+    in_seconds: frozenset[Kind] = frozenset()  # kinds of job whose step is a second of work
     terms_version: int  # grows where memory of some job may be believed otherwise, or whether its load is known
     updates: int  # grows with every profile and every measured set, for what was worked out from rates of jobs together
 

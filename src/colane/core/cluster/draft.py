@@ -61,6 +61,7 @@ class Overlay:
         self._gpus = view.gpus
         self.held: dict[GpuId, JobId] = {}
         self.reserved: dict[str, JobId] = {}
+        self._spared: dict[JobId, frozenset[str]] = {}
         self.touched: list[GpuId] = []
         self._loads: dict[GpuId, GpuLoad] = {}
         self._nodes: dict[str, NodeLeft] = {}
@@ -346,6 +347,19 @@ class Draft(Overlay):
     def leave_alone(self, job: JobId) -> None:
         """Nothing else in the plan decides about a job, one that waits or one that runs."""
         self._decided.add(job)
+
+    def spare(self, job: JobId, users: frozenset[str] = frozenset()) -> None:
+        """A running job leaves for these users' jobs alone; whatever makes it better off is decided as for others."""
+        self._spared[job] = users
+
+    def is_spared(self, job: JobId) -> bool:
+        """Whether that is said of a job."""
+        return job in self._spared
+
+    def leaves_for(self, victim: JobId, job: Job) -> bool:
+        """Whether a running job may leave for another, as far as it is spared."""
+        users = self._spared.get(victim) if self._spared else None
+        return users is None or job.spec.user in users
 
     def start(self, job: Job, gpus: Iterable[GpuLoad], reason: Reason, lanes: Sequence[int] | None = None) -> None:
         """Run a waiting job on these GPUs, one a rank, in these lanes or else a new one on each, with its cores.

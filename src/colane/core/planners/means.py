@@ -158,7 +158,8 @@ class SplitReasons(NamedTuple):
 
 def may_split_off(draft: Draft, job: Job) -> bool:
     """Whether a job may leave those it shares a GPU with: now, and losing no more than its owner allowed."""
-    return draft.is_undecided(job.id) and job.is_movable and means_of(draft, job) is not None
+    may_go = draft.is_undecided(job.id) and not draft.is_spared(job.id)
+    return may_go and job.is_movable and means_of(draft, job) is not None
 
 
 def split_off(

@@ -191,6 +191,9 @@ def progressed(step: Step, event: Progressed) -> None:
     job = _past_total(step, job, event.progress)
     if event.progress.steps > 0:
         job = _first_step(step, job, event.progress)
+    elif step.config.runs_at_once and event.progress.first_step_s is not None:
+        job = job.of_run(job.run._replace(began_s=event.progress.first_step_s))
+        step.put(job)
     limit = job.spec.steps_limit
     if limit is not None and event.progress.steps >= limit and job.state is not JobState.ASSIGNED:
         step.stop(job, JobState.SUCCEEDED, Reason(Why.STEPS_REACHED, {"steps": limit}))

@@ -32,11 +32,11 @@ def is_complete(job: Job, progress: Progress | None, code: int | None) -> bool:
     return total is not None and progress.steps >= total
 
 
-def steps_kept(job: Job, progress: Progress | None) -> int:
+def steps_kept(job: Job, progress: Progress | None, *, is_loss: bool = False) -> int:
     """Steps that the next attempt of a job which leaves its GPUs now goes on from.
 
     As it says itself. One that says nothing keeps what it has made where it has left as one that has saved; without a
-    contract it is unknown, and it is taken to have saved.
+    contract it is unknown, and it is taken to have saved, but where it was lost with its node.
     """
     if progress is None or not job.effective.preemptible:
         return job.totals.steps_kept
@@ -44,6 +44,6 @@ def steps_kept(job: Job, progress: Progress | None) -> int:
         return progress.steps_saved
     left = job.run.exit
     code = left.code if left is not None else None
-    if job.effective.checkpoint is not None and not has_saved(job, code):
+    if is_loss or (job.effective.checkpoint is not None and not has_saved(job, code)):
         return job.totals.steps_kept
     return max(job.totals.steps_kept, progress.steps)

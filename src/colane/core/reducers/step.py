@@ -20,6 +20,7 @@ from colane.core.lifecycle import QUEUED, ending_as, move, moves, without_halted
 from colane.core.reducers.saved import lost_part, steps_kept
 from colane.core.reducers.suspicions import Suspicions
 from colane.core.reducers.timers import TimerKind, Timers
+from colane.facts.ran import worked_s
 from colane.model.hardware import GpuId
 from colane.model.job import Exit, Job, JobId, JobKind, JobState, Leaving, Served
 from colane.model.job_spec import under
@@ -193,7 +194,7 @@ class Step:
         if exit is not None:
             left.run = left.run.ended(exit)
         if to is QUEUED:
-            self._wait_anew(job, left)
+            self._wait_anew(job, left, is_loss=lost)
         else:
             left.end_s = self.now_s if end_s is None else end_s
         if placement is not None:
@@ -208,8 +209,8 @@ class Step:
         self.guard.forget(job.id)
         self._learn_stay(self.surroundings.end(job.id))
 
-    def _wait_anew(self, job: Job, left: Job) -> None:
-        """What a job that is queued again keeps of its last attempt."""
+    def _wait_anew(self, job: Job, left: Job, *, is_loss: bool) -> None:
+        """What a job that is queued again keeps of its last attempt; that saved all that was not lost with its node."""
         left.placement = None
         constraints = job.constraints
         if job.leaving is not None and job.leaving.isolates:
@@ -223,12 +224,14 @@ class Step:
         if constraints != job.constraints:
             left.constraints, left.effective = constraints, under(job.spec, constraints)
         progress = self.state.progress.get(job.id)
-        kept = steps_kept(job, progress)
+        kept = steps_kept(job, progress, is_loss=is_loss)
         left.totals = left.totals._replace(steps_kept=kept)
         if job.start_s is not None:
-            run_s = max(0.0, self.now_s - job.start_s - job.paused_s(self.now_s))
-            lost_s = job.totals.lost_s + lost_part(job, progress, kept) * run_s
-            left.totals = left.totals._replace(served=self.served(job), lost_s=lost_s)
+            run_s, lost = self._run_s(job), lost_part(job, progress, kept)
+            is_untold = is_loss and (progress is None or progress.steps <= 0)
+            worked_s = 0.0 if is_untold else (1.0 - lost) * self._worked_s(job)
+            served = self.served(job, idle_s=run_s - worked_s)
+            left.totals = left.totals._replace(served=served, lost_s=job.totals.lost_s + lost * run_s)
 
     def stop(
         self, job: Job, ending: JobState, reason: Reason, *,
@@ -302,15 +305,21 @@ class Step:
         self.guard.forget(job.id)
         self._learn_stay(self.surroundings.end(job.id))
 
-    def served(self, job: Job) -> tuple[Served, ...]:
-        """What a job has had, with what ends now."""
-        served = {(one.gpu_type, one.gpus or job.effective.gpus): one.run_s for one in job.totals.served}
+    def served(self, job: Job, idle_s: float = 0.0) -> tuple[Served, ...]:
+        """What a job has had, with what ends now, of which so much has left no work behind."""
+        served = {(one.gpu_type, one.gpus or job.effective.gpus): one for one in job.totals.served}
         gpus = job.placement.gpus if job.placement is not None else ()
         load = self.state.gpus.get(gpus[0]) if gpus else None
         if load is not None:
             kind = load.gpu.type, len(gpus)
-            served[kind] = served.get(kind, 0.0) + self._run_s(job)
-        return tuple([Served(gpu_type, served[gpu_type, count], count) for gpu_type, count in sorted(served)])
+            before = served.get(kind, Served(load.gpu.type, 0.0, len(gpus)))
+            served[kind] = before._replace(run_s=before.run_s + self._run_s(job), idle_s=before.idle_s + idle_s)
+        return tuple([served[kind]._replace(gpus=kind[1]) for kind in sorted(served)])
+
+    def _worked_s(self, job: Job) -> float:
+        """How long its present attempt has made steps: not before its first, and not since it was told to stop."""
+        until_s = job.since_s if job.state is JobState.STOPPING and job.since_s is not None else self.now_s
+        return min(worked_s(job, until_s), self._run_s(job))
 
     def _run_s(self, job: Job) -> float:
         """How long its present attempt has run."""

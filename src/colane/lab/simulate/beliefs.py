@@ -16,7 +16,7 @@ import numpy as np
 
 from colane.lab.simulate.accuracy import true_speeds
 from colane.lab.simulate.tables import somewhere
-from colane.lab.simulate.world import Running, Scope, World
+from colane.lab.simulate.world import RecordedWork, Running, Scope, World
 from colane.lab.traces.clusters import Cluster
 from colane.lab.traces.workload import TraceJob
 from colane.model.job import JobSpec
@@ -67,17 +67,23 @@ def make_beliefs(
         noise: Sigma of the log-normal noise on profiled values.
         seed: Of the noise; each kind of job has its own draw, whatever other kinds there are.
     """
-    if belief is Belief.NONE:
-        return Beliefs()
-    kinds = examples(jobs, cluster)
+    kinds = {} if belief is Belief.NONE else examples(jobs, cluster)
     if belief is Belief.ORACLE:
-        return OracleBeliefs(world, kinds, jobs)
-    profiles = (_profile(world, key, running) for key, running in kinds.items())
-    return Beliefs(profiles=[_noisy(profile, noise, seed) for profile in profiles])
+        beliefs: Beliefs = OracleBeliefs(world, kinds, jobs)
+    else:
+        profiles = [_profile(world, key, running) for key, running in kinds.items()]
+        beliefs = Beliefs(profiles=[_noisy(profile, noise, seed) for profile in profiles])
+    if isinstance(world, RecordedWork):
+        beliefs.in_seconds = world.in_seconds
+    return beliefs
 
 
-def declare_lengths(jobs: Iterable[TraceJob], belief: Belief, *, noise: float, seed: int) -> tuple[TraceJob, ...]:
-    """Of jobs without steps, say how long they run as a number of one-second steps, as their owners would.
+def declare_lengths(
+    jobs: Iterable[TraceJob], belief: Belief, *, noise: float, seed: int, world: World | None = None
+) -> tuple[TraceJob, ...]:
+    """Of jobs without steps, say how long they run as steps of their kind in the world, as their owners would.
+
+    Without a world they are one-second steps.
 
     With no belief nothing is said; profiled lengths have log-normal noise, the oracle's have none. What a job really
     takes is its recorded duration all the same.
@@ -86,7 +92,7 @@ def declare_lengths(jobs: Iterable[TraceJob], belief: Belief, *, noise: float, s
         return tuple(jobs)
     rng = np.random.default_rng(seed)
     sigma = 0.0 if belief is Belief.ORACLE else noise
-    return tuple(_with_length(job, float(rng.lognormal(0.0, sigma))) for job in jobs)
+    return tuple(_with_length(job, float(rng.lognormal(0.0, sigma)), world) for job in jobs)
 
 
 def examples(jobs: Iterable[TraceJob], cluster: Cluster) -> dict[ProfileKey, Running]:
@@ -115,11 +121,13 @@ MORE_THAN_ANY_BYTES = 1 << 50
 
 def _profile(world: World, key: ProfileKey, running: Running) -> Profile:
     """The truth about a kind of job alone."""
-    speed = world.steps_per_s(running, ())
+    speed, job = world.steps_per_s(running, ()), running.job
+    if isinstance(world, RecordedWork) and not world.counts_steps and world.work_steps(job) > 0:
+        speed *= world.told_steps(job) / world.work_steps(job)
     if speed <= 0:
         return Profile(key=key, persistent_bytes=_declared(MORE_THAN_ANY_BYTES), ephemeral_bytes=_declared(0))
-    memory = world.memory(running.job, key.gpu_type)
-    ratio = world.occupancy_ratio(running.job, key.gpu_type, running.cores)
+    memory = world.memory(job, key.gpu_type)
+    ratio = world.occupancy_ratio(job, key.gpu_type, running.cores)
     occupancy = None if ratio is None else ratio / speed * OCCUPANCY_UNITS_PER_S
     return Profile(
         key=key,
@@ -145,10 +153,11 @@ def _noisy(profile: Profile, noise: float, seed: int) -> Profile:
     return replace(profile, step_s=step_s, step_median_s=step_s, occupancy=occupancy)
 
 
-def _with_length(job: TraceJob, factor: float) -> TraceJob:
-    if job.duration_s is None or job.spec.steps_total is not None:
+def _with_length(job: TraceJob, factor: float, world: World | None) -> TraceJob:
+    if job.duration_s is None or job.steps is not None:
         return job
-    return replace(job, spec=replace(job.spec, steps_total=max(1, round(job.duration_s * factor))))
+    steps = world.told_steps(job) if isinstance(world, RecordedWork) else job.duration_s
+    return replace(job, spec=replace(job.spec, steps_total=max(1, round(steps * factor))), is_timed=True)
 
 
 def true_neighbours(world: World, kinds: Mapping[ProfileKey, Running]) -> NeighbourBeliefs:

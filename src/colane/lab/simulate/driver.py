@@ -419,7 +419,7 @@ class Driver:
         process = self._enter(job)
         process.durable_steps = before.durable_steps
         process.first_step_s, process.has_begun = before.first_step_s, before.has_begun
-        launch_s = 0.0 if before.has_begun else self._launch(job, process).alone_s
+        launch_s = 0.0 if before.has_begun else self._launch(process).alone_s
         move_s = self._parked.move_s(process, before.out_bytes or 0)
         self._agenda.at(self.now_s + move_s + launch_s, self._begin, process)
         if job.is_leaving_gpus:
@@ -454,16 +454,16 @@ class Driver:
                 f"was started {in_vain} times, one after another, none of them further than the one before"
             )
 
-    def _launch(self, job: Job, process: Process) -> Startup:
+    def _launch(self, process: Process) -> Startup:
         costs, startup = self.config.of(process.running), self.world.startup(process.running.job)
-        more_s = costs.launch_s + (costs.restart_s if job.attempt > 1 else 0.0)
+        more_s = costs.launch_s + (costs.restart_s if process.saved_steps > 0 else 0.0)
         return Startup(startup.alone_s + more_s, startup.work_s + more_s)
 
     def _start(self, job: Job) -> Process:
         process = self._enter(job)
         if job.state is JobState.ASSIGNED:
             self._events.append(Launched(job.id, job.attempt, 0, self.now_s))
-        launch = self._launch(job, process)
+        launch = self._launch(process)
         if launch.alone_s <= 0:
             process.is_stepping = process.has_begun = True
             self._speeds.pace_alone(process, self.now_s)
@@ -481,6 +481,9 @@ class Driver:
         if self._here.has(process) and not process.is_stopping and not process.is_parking:
             process.settle(self.now_s)
             self._accounts.launched(process)
+            if self.core.config.runs_at_once and not process.has_begun:
+                began = Progress(at_s=self.now_s, first_step_s=self.now_s)
+                self._events.append(Progressed(process.id, process.attempt, began))
             process.is_stepping = process.has_begun = True
             self._speeds.pace_alone(process, self.now_s)
             self._change_co_runners(dict.fromkeys(process.uses))

@@ -9,7 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from colane.lab.simulate.world import NO_STARTUP, Running, Scope, Startup, most_on_a_gpu, part_of_asked
+from colane.lab.simulate.world import (
+    NO_STARTUP,
+    RecordedWork,
+    Running,
+    Scope,
+    Startup,
+    most_on_a_gpu,
+    part_of_asked,
+)
 from colane.lab.traces.workload import TraceJob
 from colane.model.profile import Memory
 
@@ -40,7 +48,7 @@ def slowdown_of_several(pairs: Sequence[float], demands: Sequence[float]) -> flo
     return max(1.0 + sum(slowdown - 1.0 for slowdown in pairs), slowdown_by_work(demands))
 
 
-class FactorsWorld:
+class FactorsWorld(RecordedWork):
     """Recorded durations and steps, and the bound by work for jobs that share.
 
     Args:
@@ -50,7 +58,8 @@ class FactorsWorld:
     counts_steps = True
     scope = Scope.GPU
 
-    def __init__(self, demand: float = PHILLY_DEMAND) -> None:
+    def __init__(self, demand: float = PHILLY_DEMAND, jobs: Sequence[TraceJob] = ()) -> None:
+        super().__init__(jobs)
         self._demand = demand
         self.name = (
             "factors: durations as recorded; jobs that share a GPU are bound by its work, "
@@ -61,19 +70,9 @@ class FactorsWorld:
         """A job without a duration cannot be moved."""
         return None if job.duration_s is not None else "has no duration and no table knows its speed"
 
-    def work_steps(self, job: TraceJob) -> float:
-        """Its steps; recorded seconds where it has none."""
-        return job.duration_s or 0.0 if job.steps is None else float(job.steps)
-
     def startup(self, job: TraceJob) -> Startup:  # noqa: ARG002
         """Recorded durations have it in them."""
         return NO_STARTUP
-
-    def alone_steps_per_s(self, job: TraceJob) -> float:
-        """Its steps in its recorded duration; one recorded second a second where it has none."""
-        if job.steps is None or not job.duration_s:
-            return 1.0 if job.steps is None else float("inf")
-        return job.steps / job.duration_s
 
     def steps_per_s(self, me: Running, others: Sequence[Running]) -> float:
         """Speed alone, divided by the work asked of its busiest GPU where that is more than there is."""

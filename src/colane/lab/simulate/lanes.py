@@ -92,7 +92,8 @@ class LaneTurns:
         """As the gate sees it: how long it still takes is known where its steps were declared."""
         spec, step_s = process.running.job.spec, self._step_s(process) * _demand_ratio(process)
         known = step_s < inf and spec.steps_total is not None
-        left_s = max(0.0, (spec.steps_total or 0) - process.done_steps) * step_s if known else None
+        whole = spec.steps_total or 0 if self._world.counts_steps else process.work_steps
+        left_s = max(0.0, whole - process.done_steps) * step_s if known else None
         return Contender(
             id=process.id, arrived=process.arrived, weight=spec.weight, priority=spec.priority, remaining_s=left_s,
             step_s=step_s if step_s < inf else None, serves=_serves(process), demand_ratio=_demand_ratio(process),

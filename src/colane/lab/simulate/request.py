@@ -15,7 +15,15 @@ from colane.lab.simulate.config import DriverConfig, described
 from colane.lab.simulate.factors import PHILLY_DEMAND, FactorsWorld
 from colane.lab.simulate.generators import is_generator, make_workload
 from colane.lab.simulate.run import Inputs, is_as_published
-from colane.lab.simulate.table_files import has_sources, need_tables, pollux_table, read_sources, with_known_lengths
+from colane.lab.simulate.table_files import (
+    MemoryFrom,
+    has_sources,
+    need_tables,
+    pollux_table,
+    read_sources,
+    with_known_lengths,
+    with_memory,
+)
 from colane.lab.simulate.table_world import TableWorld
 from colane.lab.simulate.tables import MeasuredSpeeds, Sources
 from colane.lab.simulate.world import NeutralWorld, World
@@ -42,15 +50,10 @@ class WorldKind(StrEnum):
 
 
 class LiveSettings(NamedTuple):
-    """What a scheduler does beside its policy.
+    """What a scheduler does beside its policy."""
 
-    Attributes:
-        tuning: How cores of training jobs are tuned; None leaves them what they ask for.
-        guard_margin_ratio: Jobs that co-runners slow by more than this over the prediction are separated; None leaves
-            them.
-    """
-
-    tuning: TuningConfig | None
+    tuning: TuningConfig | None  # how cores of training jobs are tuned; None leaves them what they ask for
+    # jobs that co-runners slow by more than this over the prediction are separated; None leaves them
     guard_margin_ratio: float | None
 
 
@@ -60,63 +63,41 @@ LIVE: Final = LiveSettings(TuningConfig(), CoreConfig().guard_margin_ratio)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """One study. Every value is plain, so that it can be sent to another process.
+    """One study. Every value is plain, so that it can be sent to another process."""
 
-    Attributes:
-        cluster: Preset or file.
-        trace: File, generator such as `poisson:jobs=100`, or `sample`.
-        trace_format: Name of the trace's format; None guesses it.
-        world: Which truth.
-        tables: Directory of measured tables, or a file of Gavel's throughputs; None takes `COLANE_DATA`.
-        demand: Part of a GPU a job needs of which nothing is known.
-        belief: What policies start from.
-        noise: Sigma of the log-normal noise on profiled values.
-        time_scale: Submission times are divided by it.
-        skip_bad_rows: Leave bad rows of the trace out.
-        any_pool: Let every job run on any node, whatever its pool.
-        multi_node: Let jobs larger than any node of their pool lie on several.
-        cpu_jobs: Keep jobs of a recorded trace that ask for no GPU.
-        sharing: How jobs share a GPU; beliefs are kept apart by it, and Gavel's pairs were measured with `mps`.
-        measured: File of `colane export`: what a live cluster measured goes before all other tables.
-        costs: Costs that go before what the cluster says of them: fields of `Costs`.
-        preemptible: Whether every job saves its state when it is stopped, or none does; None: as the trace says.
-        driver: Costs where neither says anything.
-        policy_budget_s: What a pass of a user's own policy may take.
-        tuning: How cores of training jobs are tuned; None leaves them what they ask for.
-        limits: What users and groups may have running.
-        guard_margin_ratio: Jobs that co-runners slow by more than this over the prediction are separated; None leaves
-            them.
-        guard_after_s: For how long they must be.
-        live: What goes before `tuning` and `guard_margin_ratio` for policies that are simulated as they run live: all
-            that are not as published; None where these hold for all.
-        foresees: Whether starts and ends are foreseen, and judged by what came of them.
-    """
-
-    cluster: str = "v100-36"
-    trace: str = SAMPLE
-    trace_format: str | None = None
-    world: WorldKind = WorldKind.AUTO
+    cluster: str = "v100-36"  # preset or file
+    trace: str = SAMPLE  # file, generator such as `poisson:jobs=100`, or `sample`
+    trace_format: str | None = None  # name of the trace's format; None guesses it
+    world: WorldKind = WorldKind.AUTO  # which truth
+    # directory of measured tables, or a file of Gavel's throughputs; None takes `COLANE_DATA`
     tables: Path | None = None
-    demand: float = PHILLY_DEMAND
-    belief: Belief = Belief.NONE
-    noise: float = 0.1
-    time_scale: float = 1.0
-    skip_bad_rows: bool = False
-    any_pool: bool = False
-    multi_node: bool = False
-    cpu_jobs: bool = False
+    demand: float = PHILLY_DEMAND  # part of a GPU a job needs of which nothing is known
+    belief: Belief = Belief.NONE  # what policies start from
+    noise: float = 0.1  # sigma of the log-normal noise on profiled values
+    time_scale: float = 1.0  # submission times are divided by it
+    skip_bad_rows: bool = False  # leave bad rows of the trace out
+    any_pool: bool = False  # let every job run on any node, whatever its pool
+    multi_node: bool = False  # let jobs larger than any node of their pool lie on several
+    cpu_jobs: bool = False  # keep jobs of a recorded trace that ask for no GPU
+    memory_from: MemoryFrom | None = None  # what stands in for memory that the trace does not tell; None: nothing
+    # how jobs share a GPU; beliefs are kept apart by it, and Gavel's pairs were measured with `mps`
     sharing: str = "mps"
-    measured: Path | None = None
+    measured: Path | None = None  # file of `colane export`: what a live cluster measured goes before all other tables
+    # costs that go before what the cluster says of them: fields of `Costs`
     costs: Mapping[str, float] = field(default_factory=dict, hash=False)
+    # whether every job saves its state when it is stopped, or none does; None: as the trace says
     preemptible: bool | None = None
-    driver: DriverConfig = field(default_factory=DriverConfig)
-    policy_budget_s: float = BUDGET_S
-    tuning: TuningConfig | None = None
-    limits: Quotas = field(default_factory=Quotas, hash=False)
+    driver: DriverConfig = field(default_factory=DriverConfig)  # costs where neither says anything
+    policy_budget_s: float = BUDGET_S  # what a pass of a user's own policy may take
+    tuning: TuningConfig | None = None  # how cores of training jobs are tuned; None leaves them what they ask for
+    limits: Quotas = field(default_factory=Quotas, hash=False)  # what users and groups may have running
+    # jobs that co-runners slow by more than this over the prediction are separated; None leaves them
     guard_margin_ratio: float | None = None
-    guard_after_s: float = CoreConfig().guard_after_s
+    guard_after_s: float = CoreConfig().guard_after_s  # for how long they must be
+    # what goes before `tuning` and `guard_margin_ratio` for policies that are simulated as they run live: all that are
+    # not as published; None where these hold for all
     live: LiveSettings | None = None
-    foresees: bool = False
+    foresees: bool = False  # whether starts and ends are foreseen, and judged by what came of them
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +125,7 @@ def load(request: Request, seed: int) -> Loaded:
     workload = _workload(request, cluster, seed)
     world = make_world(request, workload, cluster)
     with collector_held():
-        jobs = declare_lengths(workload.jobs, request.belief, noise=request.noise, seed=seed)
+        jobs = declare_lengths(workload.jobs, request.belief, noise=request.noise, seed=seed, world=world)
         if request.preemptible is not None:
             for job in jobs:  # nothing else has seen them yet
                 job.spec.preemptible = request.preemptible
@@ -165,13 +146,13 @@ def shared_by(cluster: Cluster, sharing: str) -> Cluster:
 
 def make_world(request: Request, workload: Workload, cluster: Cluster) -> World:
     """The truth a request names, for this workload."""
-    base = FactorsWorld(request.demand)
+    base = FactorsWorld(request.demand, workload.jobs)
     if request.measured is not None:
         return TableWorld(Sources((MeasuredSpeeds(measured.read(request.measured)),)), workload.jobs, base)
     types = sorted({gpu.type for node in cluster.nodes for gpu in node.gpus})
     has_steps = any(job.steps is not None for job in workload.jobs)
     if request.world is WorldKind.NEUTRAL:
-        return NeutralWorld()
+        return NeutralWorld(workload.jobs)
     if request.world is WorldKind.FACTORS:
         return base
     if request.world is WorldKind.TABLE:
@@ -179,7 +160,7 @@ def make_world(request: Request, workload: Workload, cluster: Cluster) -> World:
     if has_steps and (has_sources(request.tables) or pollux_table(request.tables) is not None):
         world = TableWorld(read_sources(request.tables), workload.jobs, base, types)
         return world if world.knows_jobs else base
-    return base if has_steps else NeutralWorld()
+    return base if has_steps else NeutralWorld(workload.jobs)
 
 
 def inputs(request: Request, loaded: Loaded, policy: str, seed: int, *, as_published: bool = True) -> Inputs:
@@ -243,4 +224,6 @@ def _workload(request: Request, cluster: Cluster, seed: int) -> Workload:
     if request.multi_node:
         workload = spread_large(workload, cluster.gpus_max)
     workload = with_known_lengths(workload, request.tables)
+    if request.memory_from is not None:
+        workload = with_memory(workload, request.memory_from, cluster, request.tables)
     return workload if request.time_scale == 1 else compress(workload, request.time_scale)

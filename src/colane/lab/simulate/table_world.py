@@ -7,12 +7,13 @@ from typing import Any
 
 from colane.lab.simulate.factors import FactorsWorld, slowdown_by_work, slowdown_of_several
 from colane.lab.simulate.tables import MeasuredSpeeds, Sources, SpeedTable, somewhere, type_in
-from colane.lab.simulate.world import NO_STARTUP, Running, Scope, Startup, part_of_asked
+from colane.lab.simulate.world import NO_STARTUP, RecordedWork, Running, Scope, Startup, part_of_asked
+from colane.lab.traces.tables.measured import RAN_ON
 from colane.lab.traces.workload import TraceJob
 from colane.model.profile import Memory
 
 
-class TableWorld:
+class TableWorld(RecordedWork):
     """Speeds from tables.
 
     Alone: the first table that has the job on that GPU type, times Synergy's factor for its cores (durations were
@@ -38,6 +39,7 @@ class TableWorld:
         *,
         counts_steps: bool = True,
     ) -> None:
+        super().__init__(jobs)
         self.counts_steps = counts_steps
         used = sources.of_use(jobs, gpu_types) if jobs else sources
         self._speeds, self._cores = used
@@ -48,6 +50,10 @@ class TableWorld:
         self.name = f"table: {', '.join(names) or 'no table knows a job'}; elsewhere {self._base.name}"
         self._known: dict[Any, float] = {}
         self._speeds_somewhere: dict[Any, float | None] = {}
+        self._types = gpu_types or sorted({kind for table in self._speeds for kind in table.gpu_types})
+        kinds = {(job.model, job.batch_size): job for job in jobs if job.duration_s is not None}
+        known = {kind for kind, job in kinds.items() if self._in_table(job) is not None}
+        self.in_seconds = self.in_seconds - known
         self._memory: dict[Any, Memory | None] = {}
         self._demands: dict[Any, float] = {}
 
@@ -70,10 +76,6 @@ class TableWorld:
         if None not in speeds and any(speeds):
             return None
         return f"has no duration, and no table has the speed of {job.model} on {', '.join(kinds)}"
-
-    def work_steps(self, job: TraceJob) -> float:
-        """Its steps; recorded seconds where it has none."""
-        return self._base.work_steps(job)
 
     def startup(self, job: TraceJob) -> Startup:
         """As a live cluster measured it; elsewhere durations have it in them."""
@@ -107,9 +109,11 @@ class TableWorld:
         return None if self._cores is None else self._cores.of_use(job)
 
     def _speed(self, me: Running, others: Sequence[Running]) -> float:
-        alone = self._table_alone(me)
+        job, alone = me.job, self._table_alone(me)
         if alone is None:
-            alone = self._base.alone_steps_per_s(me.job) * self._gain(me.job, me.cores_had) * part_of_asked(me)
+            alone = self.alone_steps_per_s(job) * self._gain(job, me.cores_had) * part_of_asked(me)
+        elif job.is_timed and job.duration_s:
+            alone *= self.alone_steps_per_s(job) / self.kind_steps_per_s(job)
         if not others:
             return alone
         sharing = [other for other in others if set(other.gpus) & set(me.gpus)]
@@ -117,9 +121,21 @@ class TableWorld:
         slowdown = self._shared_slowdown(me, sharing) * self._neighbour_slowdown(me, beside)
         return 0.0 if slowdown == float("inf") else alone / slowdown
 
+    def kind_steps_per_s(self, job: TraceJob) -> float:
+        """By a table on the fastest GPUs it may use, else as its rows have it."""
+        return self._in_table(job) or super().kind_steps_per_s(job)
+
+    def _in_table(self, job: TraceJob) -> float | None:
+        where = job.spec.labels.get(RAN_ON) or job.spec.gpu_type
+        if not job.spec.gpus:
+            return None
+        speeds = [self._somewhere_steps_per_s(job, kind) for kind in ([where] if where else self._types)]
+        return max([speed for speed in speeds if speed], default=None)
+
     def _somewhere_steps_per_s(self, job: TraceJob, gpu_type: str) -> float | None:
-        """Speed alone of a job without a duration, by its kind."""
-        key = (job.model, job.batch_size, job.spec.gpus, job.spec.cores, job.spec.host_memory_bytes, gpu_type)
+        """Speed alone by a table, of a job's kind."""
+        needs = job.model, job.batch_size, job.spec.gpus, job.spec.cores, job.spec.host_memory_bytes
+        key = (*needs, gpu_type, job.duration_s is None)
         if key not in self._speeds_somewhere:
             self._speeds_somewhere[key] = self._table_alone(somewhere(job, gpu_type))
         return self._speeds_somewhere[key]
@@ -195,7 +211,7 @@ def _kind(running: Running) -> tuple[Any, ...]:
     no_steps = job.steps is None
     needs = (spec.family, spec.batch_size or 0, spec.gpus, spec.cores, spec.host_memory_bytes, running.cores_had)
     place = running.gpu_type, len(running.gpus), running.sockets, bool(running.parts)
-    return (*needs, *place, job.gpu_ratio, speed, no_steps)
+    return (*needs, *place, job.gpu_ratio, speed, no_steps, job.is_timed)
 
 
 def _relation(me: Running, other: Running) -> tuple[int, bool, tuple[int, ...]]:

@@ -184,10 +184,9 @@ class MeasuredSpeeds:
     def alone(self, running: Running) -> float | None:
         """Measured on this GPU type."""
         job = running.job
-        if job.steps and job.duration_s and job.spec.labels.get(RAN_ON) == running.gpu_type:
+        is_own = job.spec.labels.get(RAN_ON) == running.gpu_type and not job.is_timed
+        if is_own and job.steps and job.duration_s:
             return job.steps / job.duration_s
-        if not job.steps and job.duration_s:
-            return 1.0  # its work is counted in seconds: that its kind has steps elsewhere says nothing of this run
         found = self._table.jobs.get(_profile_key(job, running.gpu_type))
         return None if found is None else 1 / found.step_s
 

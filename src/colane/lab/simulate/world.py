@@ -1,6 +1,7 @@
 """How fast jobs truly run. A policy never sees a world: it learns from what the driver reports, as it would live.
 
-Work is counted in steps. Where a workload records only durations, a step is one second of its recorded run.
+Work is counted in steps, those of a job's kind: a row without steps has as many as its kind makes in its recorded time.
+Where no row of a kind has steps, and no table knows it, a step is one second of its recorded run.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Final, NamedTuple, Protocol, final
 from colane.lab.traces.workload import TraceJob
 from colane.model.hardware import CPU_DEVICE_TYPE, GpuId
 from colane.model.profile import Memory
+from colane.perf.estimates import Kind
 
 
 class Scope(Enum):
@@ -68,14 +70,10 @@ class Running:
 
 
 class Startup(NamedTuple):
-    """What an attempt takes before it steps, alone.
+    """What an attempt takes before it steps, alone."""
 
-    Attributes:
-        alone_s: All of it.
-        work_s: What of that is work of its device where that is made of cores: co-runners slow it as they slow steps.
-    """
-
-    alone_s: float
+    alone_s: float  # all of it
+    # what of that is work of its device where that is made of cores: co-runners slow it as they slow steps
     work_s: float
 
 
@@ -133,8 +131,47 @@ class BandwidthTruth(Protocol):
         """Time of a step of a job with GPUs where others use so much, over that where none do."""
 
 
-class NeutralWorld:
-    """Durations as recorded, on any GPU; jobs that share a GPU share its time equally."""
+class RecordedWork:
+    """What owners tell of work, in steps of their kind: of a recorded duration by the mean of rows that have both.
+
+    Args:
+        jobs: Of the workload.
+    """
+
+    def __init__(self, jobs: Sequence[TraceJob] = ()) -> None:
+        made: dict[Kind, tuple[float, float]] = {}
+        for job in jobs:
+            if job.steps is not None and job.duration_s:
+                steps, seconds = made.get((job.model, job.batch_size), (0.0, 0.0))
+                made[job.model, job.batch_size] = steps + job.steps, seconds + job.duration_s
+        self._steps_per_s = {kind: steps / seconds for kind, (steps, seconds) in made.items()}
+        count = {(job.model, job.batch_size) for job in jobs if job.steps is not None}
+        # kinds of which no row has steps: a step is a second of recorded run
+        self.in_seconds = frozenset({(job.model, job.batch_size) for job in jobs} - count)
+
+    def work_steps(self, job: TraceJob) -> float:
+        """Those it makes."""
+        return self.told_steps(job) if job.steps is None else float(job.steps)
+
+    def told_steps(self, job: TraceJob) -> float:
+        """Its steps; where it has none, those of its kind in its recorded seconds."""
+        if job.steps is not None and not job.is_timed:
+            return float(job.steps)
+        return (job.duration_s or 0.0) * self.kind_steps_per_s(job)
+
+    def kind_steps_per_s(self, job: TraceJob) -> float:
+        """Steps that jobs of its kind make in a recorded second."""
+        return self._steps_per_s.get((job.model, job.batch_size), 1.0)
+
+    def alone_steps_per_s(self, job: TraceJob) -> float:
+        """All of that in its recorded duration."""
+        if job.steps is None:
+            return self.kind_steps_per_s(job)
+        return job.steps / job.duration_s if job.duration_s else float("inf")
+
+
+class NeutralWorld(RecordedWork):
+    """Durations as recorded, on any GPU; jobs that share a GPU share its time equally. Its work is seconds."""
 
     name = "neutral: durations as recorded, equal shares of a GPU"
     counts_steps = False

@@ -16,7 +16,7 @@ class Costs:
 
     Attributes:
         launch_s: From start of a process to its stepping.
-        restart_s: Added to it for every attempt but the first: loading the saved state.
+        restart_s: Added to it where an attempt before has saved anything: loading the saved state.
         stop_s: From the decision to stop a process, which halts its steps, to its end: saving the state.
         park_s: Parking a job, and bringing it back, each take so long besides moving its memory.
         to_host_bytes_per_s: How fast GPU memory is moved to the host when a job is parked, and back.

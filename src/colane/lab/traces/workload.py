@@ -19,15 +19,10 @@ _KINDS: Final = {each.value: each for each in DependsOn}
 
 
 class TraceCondition(NamedTuple):
-    """What another job of the trace must have done.
+    """What another job of the trace must have done."""
 
-    Attributes:
-        on: That. In a simulation every job does what it did where it was recorded, so that an end is an end.
-        name: The other job.
-    """
-
-    on: DependsOn
-    name: str
+    on: DependsOn  # that. In a simulation every job does what it did where it was recorded, so that an end is an end
+    name: str  # the other job
 
 
 def parse_conditions(text: str) -> list[TraceCondition]:
@@ -66,33 +61,24 @@ def problem(job: TraceJob, ids: Mapping[str, JobId]) -> str | None:
 
 @dataclass(unsafe_hash=True, slots=True, kw_only=True)
 class TraceJob:
-    """One job of a workload; a value that is never changed, not frozen for the same reason as `JobSpec`.
+    """One job of a workload; a value that is never changed, not frozen for the same reason as `JobSpec`."""
 
-    Attributes:
-        id: Ascending with submission, from 1. The name the file gives it is `spec.name`.
-        submit_s: Seconds since the workload's origin.
-        spec: What it asks for. `spec.gpus` is 0 for a job that uses no GPU.
-        duration_s: Recorded run time, taken as its run time alone on what it asks for; None is unknown.
-        gpu_ratio: Part of each of its GPUs it asks for; 1 is a whole GPU.
-        outcome: How it ended where it was recorded, in the words of the trace.
-        line: Line of the file it was read from; 0 where there is none.
-        held_s: For so long after its submission it may not start: its owner held it, or gave it a time to begin.
-        after: What other jobs, by their names, must have done before it starts; see `traces.conditions`.
-        changed_limit_s: Its time limit as it was changed after its submission, infinite for none; None: never changed.
-        persistent_bytes: P: what of its peak, `spec.gpu_memory_bytes`, it holds between steps; None is unknown.
-    """
-
-    id: JobId
-    submit_s: float
-    spec: JobSpec
+    id: JobId  # ascending with submission, from 1. The name the file gives it is `spec.name`
+    submit_s: float  # seconds since the workload's origin
+    spec: JobSpec  # what it asks for. `spec.gpus` is 0 for a job that uses no GPU
+    # recorded run time, taken as its run time alone on what it asks for; None is unknown
     duration_s: float | None = None
-    gpu_ratio: float = 1.0
-    outcome: str = ""
-    line: int = 0
+    gpu_ratio: float = 1.0  # part of each of its GPUs it asks for; 1 is a whole GPU
+    outcome: str = ""  # how it ended where it was recorded, in the words of the trace
+    line: int = 0  # line of the file it was read from; 0 where there is none
+    # for so long after its submission it may not start: its owner held it, or gave it a time to begin
     held_s: float = 0.0
-    after: str = ""
+    after: str = ""  # what other jobs, by their names, must have done before it starts; see `traces.conditions`
+    # P: what of its peak, `spec.gpu_memory_bytes`, it holds between steps; None is unknown
     persistent_bytes: int | None = None
+    # its time limit as it was changed after its submission, infinite for none; None: never changed
     changed_limit_s: float | None = None
+    is_timed: bool = False  # whether its steps were made of its recorded run time
 
     @property
     def is_cpu_only(self) -> bool:
@@ -148,32 +134,19 @@ class Note(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """Jobs in order of submission.
+    """Jobs in order of submission."""
 
-    Attributes:
-        name: For people: the file's name, or the generator with its seed.
-        jobs: By submission; jobs submitted at the same time keep the order of their ids in the file.
-        source: Path read, or parameters of the generator.
-        format: Name of the format it was read as; `made up` for a generator's.
-        guessed: Whether the format was guessed from the content.
-        origin_s: Unix seconds of `submit_s` = 0 where the file has dates (its zone taken as UTC), else 0.
-        notes: What was left out or changed, with counts.
-        times: In what unit the file has its times; empty for a generator's.
-        unused: Columns of the file that its reader does not look at.
-        bad_rows: Messages of the rows that were skipped as bad, in order of the file.
-        doubts: Columns that are more likely to be in another unit, where the reader alone can tell: one line each.
-    """
-
-    name: str
-    jobs: tuple[TraceJob, ...]
-    source: str = ""
-    format: str = "made up"
-    guessed: bool = False
-    origin_s: float = 0.0
-    notes: tuple[Note, ...] = ()
-    times: str = ""
-    unused: tuple[str, ...] = ()
-    bad_rows: tuple[str, ...] = ()
+    name: str  # for people: the file's name, or the generator with its seed
+    jobs: tuple[TraceJob, ...]  # by submission; jobs submitted at the same time keep the order of their ids in the file
+    source: str = ""  # path read, or parameters of the generator
+    format: str = "made up"  # name of the format it was read as; `made up` for a generator's
+    guessed: bool = False  # whether the format was guessed from the content
+    origin_s: float = 0.0  # unix seconds of `submit_s` = 0 where the file has dates (its zone taken as UTC), else 0
+    notes: tuple[Note, ...] = ()  # what was left out or changed, with counts
+    times: str = ""  # in what unit the file has its times; empty for a generator's
+    unused: tuple[str, ...] = ()  # columns of the file that its reader does not look at
+    bad_rows: tuple[str, ...] = ()  # messages of the rows that were skipped as bad, in order of the file
+    # columns that are more likely to be in another unit, where the reader alone can tell: one line each
     doubts: tuple[str, ...] = ()
 
     @property

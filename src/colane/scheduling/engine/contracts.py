@@ -414,11 +414,14 @@ class Admission(Protocol):
         """To serve a pool; None where it has nothing to say there."""
 
 
+Bind = Callable[[Draft, str], BoundOrder]
+
+
 class Keeping(Protocol):
     """What goes before all that a policy decides: places that jobs were promised."""
 
-    def keep(self, draft: Draft, pool: str) -> None:
-        """Decide so in a draft for a pool in which something has changed."""
+    def keep(self, draft: Draft, pool: str, bind: Bind) -> None:
+        """Decide so in a draft for a pool in which something has changed; `bind` makes the order of the policy."""
 
     def keeps_nothing(self, view: ClusterView, pool: str) -> bool:
         """Whether it has nothing to decide for a pool."""

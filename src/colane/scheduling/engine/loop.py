@@ -111,7 +111,7 @@ class Composed:
         pools = view.pools if first is None and self.chooser is None else view.changed_pools
         for pool in view.changed_pools:
             for keeping in self.keeps:
-                keeping.keep(draft, pool)
+                keeping.keep(draft, pool, self.bind)
         for pool in pools:
             service = _Service(self, draft, pool)
             service.move(first)

@@ -56,6 +56,14 @@ def steps_per_s(draft: Draft, job: Job, gpus: int, *, spans: bool | None = None)
     return rate.ratio
 
 
+def counts_steps(draft: Draft, job: Job) -> bool:
+    """Whether that is in steps of its own, not in parts of a speed or in seconds of work a second."""
+    spec, kind = job.effective, gpu_type_of(draft.view, job) or ""
+    if (spec.family, spec.batch_size) in draft.beliefs.in_seconds:
+        return False
+    return any(draft.beliefs.rate(spec, Situation(kind, n)).steps_per_s is not None for n in spec.sizes or (spec.gpus,))
+
+
 def _batches(job: Job, gpus: int) -> int:
     """How many batches as asked for a step takes: with one of each GPU, as many as there are."""
     return gpus if job.spec.batch_per_gpu else 1

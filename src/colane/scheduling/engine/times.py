@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from colane.core.cluster.draft import Draft
 from colane.core.cluster.situations import situation_in
 from colane.core.cluster.view import ClusterView
-from colane.facts.ran import attained_s, earlier_s, had_s, present_s
+from colane.facts.ran import attained_s, began_s, earlier_s, had_s, present_s, worked_s
 from colane.model.job import Job, JobId, JobSpec, JobState, NeedClass
 from colane.model.progress import PAST_END_MIN_S
 from colane.perf.rate import Situation
@@ -35,7 +35,7 @@ class Left(NamedTuple):
 
     def at(self, job: Job, now_s: float) -> float:
         """What is left now."""
-        return max(0.0, self.before_s - self.pace * present_s(job, now_s))
+        return max(0.0, self.before_s - self.pace * worked_s(job, now_s))
 
 
 StepTimes = dict[tuple[NeedClass, str | None, int | None], float | None]
@@ -93,8 +93,8 @@ class RunTimes:
         if total_s is None:
             return None
         left_s, here = total_s, gpu_type_of(view, job)
-        for gpu_type, run_s, gpus in job.totals.served if spec.preemptible else ():
-            left_s -= run_s * self._pace(spec, total_s, gpu_type, gpus or spec.gpus)
+        for gpu_type, run_s, gpus, idle_s in job.totals.served if spec.preemptible else ():
+            left_s -= (run_s - idle_s) * self._pace(spec, total_s, gpu_type, gpus or spec.gpus)
         return Left(max(0.0, left_s), 1.0 if here is None else self._pace(spec, total_s, here, job.gpu_count))
 
     def _pace(self, spec: JobSpec, total_s: float, gpu_type: str, gpus: int) -> float:
@@ -173,7 +173,8 @@ class Expected:
         run, length = job.run, self._kept.of(job, self._length)
         if job.home or run.paused_since_s is not None:
             return None
-        start_s = inf if job.placement is None or run.start_s is None else run.start_s
+        since_s = run.start_s if length is None else began_s(job)
+        start_s = inf if job.placement is None or since_s is None else since_s
         if length is None:
             before_s = earlier_s(job) if job.effective.preemptible else 0.0
             return Course(before_s, -1.0, start_s, run.paused_before_s, untold_family=job.effective.family)
@@ -200,7 +201,7 @@ class Expected:
         length = self._kept.of(job, self._length)
         if length is None:
             return False
-        over_s = length.left.pace * present_s(job, self._draft.now_s) - length.left.before_s
+        over_s = length.left.pace * worked_s(job, self._draft.now_s) - length.left.before_s
         return over_s >= max(PAST_END_MIN_S, PAST_END_RATIO * length.left.before_s)
 
     def _work_out(self, job: Job) -> float | None:

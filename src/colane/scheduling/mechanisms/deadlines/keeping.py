@@ -18,6 +18,7 @@ from colane.model.hardware import GpuId
 from colane.model.job import Job, JobId
 from colane.model.plan import Stop
 from colane.model.reason import Reason, Why
+from colane.scheduling.engine.contracts import Bind
 
 BECAUSE = "it has a deadline to meet"
 
@@ -29,7 +30,7 @@ class Deadlines:
     def keeps_nothing(self, view: ClusterView, pool: str) -> bool:
         return not view.derived(DeadlineJobs).of(pool)
 
-    def keep(self, draft: Draft, pool: str) -> None:
+    def keep(self, draft: Draft, pool: str, bind: Bind) -> None:  # noqa: ARG002
         for job in draft.view.derived(DeadlineJobs).of(pool):
             if job.placement is not None:
                 draft.leave_alone(job.id)

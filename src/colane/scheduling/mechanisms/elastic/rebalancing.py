@@ -20,6 +20,7 @@ from colane.core.planners.means import launch_s
 from colane.model.job import Job, JobId
 from colane.model.reason import Reason, Why
 from colane.scheduling.engine.contracts import SchedulingContext
+from colane.scheduling.engine.sized_rates import counts_steps
 from colane.scheduling.engine.unended import expected_now
 from colane.scheduling.engine.usual import UsualMoving
 from colane.scheduling.mechanisms.elastic.planned import PlannedSizes
@@ -34,7 +35,7 @@ class Rebalancing(UsualMoving):
     """Resizes running elastic jobs to their planned sizes."""
 
     sizes: PlannedSizes  # how many GPUs each is to have
-    # those of a reach that change must make so many more together (paper E's prototype: 1)
+    # those of a reach that change must make so many more together (paper E's prototype: 1), if all count steps
     rise_steps_per_s_min: float = 0.0
     rise_ratio_min: float = 0.05  # and so much more than they make now, as a part of it
     pays_back: bool = True  # whether a job that grows must regain its restart in the time it has left
@@ -153,6 +154,8 @@ class _SitePlan:
 
     def _surplus(self, job: Job, target: int) -> int:
         """GPUs a job has beyond its target, down to a size it can run on."""
+        if self._context.draft.is_spared(job.id):
+            return 0
         size = max([n for n in job.effective.sizes if n <= target], default=self.now[job.id])
         return max(0, self.now[job.id] - size)
 
@@ -173,7 +176,10 @@ class _SitePlan:
         changed = [job for job in self._jobs if self.now[job.id] != before[job.id]]
         had = sum([self._speed(job, before[job.id]) for job in changed], 0.0)
         rise = sum([self._speed(job, self.now[job.id]) for job in changed], 0.0) - had
-        return rise > 0 and rise >= max(self._settings.rise_steps_per_s_min, self._settings.rise_ratio_min * had)
+        least = self._settings.rise_ratio_min * had
+        if all(counts_steps(self._context.draft, job) for job in changed):
+            least = max(least, self._settings.rise_steps_per_s_min)
+        return rise > 0 and rise >= least
 
     def _pays(self, job: Job, gpus: int) -> bool:
         """Whether what is left of a job that grows takes less time by it, its restart counted."""

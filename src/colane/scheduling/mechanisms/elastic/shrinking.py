@@ -73,7 +73,7 @@ def _giver(sizes: PlannedSizes, context: SchedulingContext, job: Job) -> _Giver 
     """What a job that may be resized can give up, down to the size it is to have; None where that is nothing."""
     target = max(sizes.targets(context).get(job.id, 0), job.effective.gpus_min)
     size = max([n for n in job.effective.sizes if n <= target], default=job.gpu_count)
-    if size >= job.gpu_count or not is_resizable(context.draft, job):
+    if size >= job.gpu_count or context.draft.is_spared(job.id) or not is_resizable(context.draft, job):
         return None
     keeps = kept(context, job, size)
     stays = {load.id for load in keeps}

@@ -24,6 +24,7 @@ from colane.model.job_spec import JobKind
 from colane.model.plan import Stop
 from colane.model.reason import Reason, Why
 from colane.model.resources import Guarantee
+from colane.scheduling.engine.contracts import Bind
 
 KEPT_FROM_S: Final = 86_400.0
 """A job that could not be stopped and has waited for a day has no other take what is left beside all guarantees."""
@@ -36,10 +37,10 @@ class Guarantees:
     def keeps_nothing(self, view: ClusterView, _pool: str) -> bool:
         return not view.guarantees
 
-    def keep(self, draft: Draft, pool: str) -> None:
+    def keep(self, draft: Draft, pool: str, bind: Bind) -> None:
         guarantees = draft.view.guarantees
         if guarantees:
-            _Pool(draft, pool, guarantees).keep()
+            _Pool(draft, pool, guarantees, bind).keep()
 
 
 class _Part(NamedTuple):
@@ -48,14 +49,15 @@ class _Part(NamedTuple):
     node: NodeState  # the node
     gpus: Sequence[GpuLoad]  # its GPUs in order of rank
     far: float  # how much worse connected they are than the best of an empty node like it, 0 to 1
-    leaving: int  # how many jobs are on them
+    leaving: int  # how many jobs are on them that would have to leave
 
 
 class _Pool:
     """One pool in one plan."""
 
-    def __init__(self, draft: Draft, pool: str, guarantees: tuple[Guarantee, ...]) -> None:
+    def __init__(self, draft: Draft, pool: str, guarantees: tuple[Guarantee, ...], bind: Bind) -> None:
         self._draft = draft
+        self._bind = bind
         self._pool = pool
         self._guarantees = guarantees
         self._jobs = draft.view.derived(GroupJobs, guarantees)
@@ -63,19 +65,20 @@ class _Pool:
         self._owed: set[JobId] = set()
 
     def keep(self) -> None:
-        for job_id in self._within:
-            job = self._draft.view.job(job_id)
-            if job.spec.pool == self._pool and job.gpus_held:
-                self._draft.leave_alone(job_id)
+        for each in self._guarantees:
+            for job_id in self._jobs.within(each.group, each.gpus):
+                job = self._draft.view.job(job_id)
+                if job.spec.pool == self._pool and job.gpus_held:
+                    self._draft.spare(job_id, each.members)
         for each in self._guarantees:
             self._serve_group(each)
         self._hold_back()
 
     def _serve_group(self, each: Guarantee) -> None:
-        """Start its waiting jobs, in order of priority and arrival, as far as they are within its guarantee."""
+        """Start its waiting jobs, in the order of the policy, as far as they are within its guarantee."""
         left = each.gpus - self._jobs.has(each.group)
         unplaced = list[Job]()
-        for job in sorted(self._jobs.waiting.get(each.group, {}).values(), key=_turn):
+        for job in self._in_order(each.group) if left > 0 else ():
             spec = job.effective.at(job.effective.gpus_min)
             is_ours = job.spec.pool == self._pool and not job.home
             if is_ours and spec.gpus <= left and self._draft.is_undecided(job.id):
@@ -87,6 +90,13 @@ class _Pool:
             if job.effective.gpus_min <= left:
                 left -= job.effective.gpus_min
                 self._owed.add(job.id)
+
+    def _in_order(self, group: str) -> list[Job]:
+        waiting = list(self._jobs.waiting.get(group, {}).values())
+        if len(waiting) < 2:
+            return waiting
+        place = self._bind(self._draft, self._pool).place
+        return sorted([job for job in waiting if job.spec.pool == self._pool], key=lambda job: (place(job), job.id))
 
     def _serve(self, job: Job, spec: JobSpec, each: Guarantee) -> bool:
         """Start it, or have borrowers leave; whether there is a place for it."""
@@ -146,7 +156,7 @@ class _Pool:
             for load in loads
             if load.gpu.type == gpu_type and self._may_be_taken(job, load) and load.capacity_bytes >= need_bytes
         ]
-        able.sort(key=lambda load: (not load.is_free, len(load.bookings), load.id))
+        able.sort(key=lambda load: (not load.is_free, len(self._stay([load])), load.id))
         return able
 
     def _part(self, job: Job, spec: JobSpec, ranks: int, node: NodeState, gpu_type: str) -> _Part | None:
@@ -156,7 +166,11 @@ class _Pool:
             return None
         best = self._draft.view.best_connected(node, spec, ranks, [load.id for load in able])
         loads = [self._draft.load(gpu) for gpu in best.gpus]
-        return _Part(node, loads, best.far, len({one for load in loads for one in load.jobs}))
+        return _Part(node, loads, best.far, len(self._stay(loads)))
+
+    def _stay(self, loads: Sequence[GpuLoad]) -> set[JobId]:
+        """Jobs on these that are not on their way off them already."""
+        return {one for load in loads for one in load.jobs if not self._draft.view.job(one).is_leaving}
 
     def _may_be_taken(self, job: Job, load: GpuLoad) -> bool:
         if (

@@ -110,7 +110,9 @@ class VictimSurvey:
         return self._displaces(waiting, running[:-1])
 
     def yields(self, job: Job, rank: Rank, unit: Unit) -> bool:
-        """Whether all of these leave for a job that goes before them; for one that is overdue all do."""
+        """Whether all of these leave for a job that goes before them; for one that is overdue all that may do."""
+        if not all(self._draft.leaves_for(victim, job) for victim in unit.jobs):
+            return False
         jobs = self._draft.view.jobs
         victims = [] if rank[1:] and rank[-1] == -inf else [jobs[victim] for victim in unit.jobs]
         return all(one.spec.priority < job.spec.priority or self._queue.yields(job, one) for one in victims)

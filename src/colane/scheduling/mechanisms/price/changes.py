@@ -484,7 +484,7 @@ class GpuChanges:
 
     def _may_go(self, victim: Job, job: Job) -> bool:
         """Whether a job may leave for another: that goes before it, and it has not been moved too often."""
-        if not self._may_stop(victim):
+        if not self._may_stop(victim) or not self.draft.leaves_for(victim.id, job):
             return False
         if victim.spec.priority != job.spec.priority:
             return victim.spec.priority < job.spec.priority
