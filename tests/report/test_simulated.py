@@ -204,7 +204,7 @@ def test_only_small_runs_have_a_gantt_chart() -> None:
 
 
 def test_a_policy_that_lacks_what_defines_it_is_named_first() -> None:
-    shortest = replace(RUN, policy="sjf", lengthless=3)
+    shortest = replace(RUN, policy="sjf", lacks={"length": 3})
     first, *_ = sentences(study(RUN, shortest))
     assert first.startswith("sjf lacks what it is defined by: it knows no length of 3 of 4 jobs")
     assert not any("lacks" in sentence for sentence in sentences(study(RUN)))

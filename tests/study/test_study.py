@@ -89,7 +89,7 @@ def test_a_policy_that_lacks_what_defines_it_is_said_first(whole: Path) -> None:
     assert said[0].startswith("srtf lacks what it is defined by: it knows no length of any job")
     assert 'belief = "profiled" tells lengths' in said[0]
     assert not any("lacks" in one for one in said[1:])
-    known = {row["policy"]: row["lengthless"] for row in rows(whole / "out" / "cells.csv")}
+    known = {row["policy"]: row["no_length"] for row in rows(whole / "out" / "cells.csv")}
     assert known == {"fifo": "0", "srtf": "30"}
 
 

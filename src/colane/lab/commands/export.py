@@ -43,15 +43,10 @@ class DeviceUse(NamedTuple):
 
 
 class RunOverhead(NamedTuple):
-    """What one run took besides its steps.
+    """What one run took besides its steps."""
 
-    Attributes:
-        overhead_s: Before the first, and after the last.
-        slowdown: Of steps of its kind with the co-runners it had before the first, mean of that time; 1 on a GPU.
-    """
-
-    overhead_s: float
-    slowdown: float
+    overhead_s: float  # before the first, and after the last
+    slowdown: float  # of steps of its kind with the co-runners it had before the first, mean of that time; 1 on a GPU
 
 
 def overhead_s(item: JobObject) -> float | None:
@@ -160,14 +155,10 @@ class Exported(NamedTuple):
 
 
 class TimeWindow(NamedTuple):
-    """From when to when jobs are taken, in unix time: those that waited or ran meanwhile.
+    """From when to when jobs are taken, in unix time: those that waited or ran meanwhile."""
 
-    Attributes:
-        since_s: Of a job that ran by then, what was left of it is taken.
-        until_s: Of a job that had not ended by then, all that is known now; 0 takes only those that have ended.
-    """
-
-    since_s: float = 0.0
+    since_s: float = 0.0  # of a job that ran by then, what was left of it is taken
+    # of a job that had not ended by then, all that is known now; 0 takes only those that have ended
     until_s: float = 0.0
 
 
@@ -407,22 +398,14 @@ def _job(
 
 
 class WorkOfRun(NamedTuple):
-    """What a job has to do.
+    """What a job has to do."""
 
-    Attributes:
-        steps: Those that it makes; None where it makes none.
-        work_s: What they take alone.
-        own_s: What its run takes besides them.
-        whole_s: How long its run took, or is taken to take, as it was recorded.
-        had_s: How long it has run.
-        is_open: It has not ended, and nothing tells how long it takes: `work_s` is the middle of what others took.
-    """
-
-    steps: int | None
-    work_s: float
-    own_s: float
-    whole_s: float
-    had_s: float
+    steps: int | None  # those that it makes; None where it makes none
+    work_s: float  # what they take alone
+    own_s: float  # what its run takes besides them
+    whole_s: float  # how long its run took, or is taken to take, as it was recorded
+    had_s: float  # how long it has run
+    # it has not ended, and nothing tells how long it takes: `work_s` is the middle of what others took
     is_open: bool = False
 
 

@@ -153,6 +153,10 @@ def simulate(  # noqa: PLR0913, PLR0917 - a command line option is a parameter
     cpu_jobs: Annotated[
         bool, typer.Option("--cpu-jobs", help="Keep jobs of a recorded trace that ask for no GPU.")
     ] = False,
+    memory_from: Annotated[
+        str | None,
+        typer.Option("--memory-from", help="What stands in for memory that is not known: share (of a GPU) or model."),
+    ] = None,
     limits: Annotated[Path | None, option(settings.LIMITS)] = None,
     core_tuner: Annotated[CoreTunerChoice | None, _as_live(settings.CORE_TUNER)] = None,
     core_window: Annotated[str, option(settings.CORE_WINDOW)] = str(settings.CORE_WINDOW.default),
@@ -199,7 +203,7 @@ def simulate(  # noqa: PLR0913, PLR0917 - a command line option is a parameter
             "launch_s": launch_s, "restart_s": restart_s, "stop_s": stop_s, "park_s": park_s, "switch_s": switch_s,
             "to_host_bytes_per_s": _bandwidth(to_host),
         }, preemptible=checkpoints, multi_node=multi_node, cpu_jobs=cpu_jobs,
-        foresees=foresee,
+        foresees=foresee, memory_from=memory_from,
     )  # fmt: skip
     flags = {
         "policy_budget": policy_budget, "core_tuner": core_tuner, "core_window": core_window, "limits": limits,
@@ -222,12 +226,14 @@ def simulate(  # noqa: PLR0913, PLR0917 - a command line option is a parameter
 
 def make_request(  # noqa: PLR0913
     *, world: str, tables: Path | None, measured: Path | None, demand: float | None, belief: str, noise: float,
-    time_scale: float, sharing: str, costs: Mapping[str, float | None], **plain: Any,  # noqa: ANN401 - fields of its own
+    time_scale: float, sharing: str, costs: Mapping[str, float | None], memory_from: str | None,
+    **plain: Any,  # noqa: ANN401 - fields of its own
 ) -> Request:  # fmt: skip
     """A request of command line values. Raises MisuseError: one of them is not possible; the near ones are named."""
     from colane.lab.simulate.beliefs import Belief  # noqa: PLC0415 - imported late
     from colane.lab.simulate.factors import PHILLY_DEMAND  # noqa: PLC0415
     from colane.lab.simulate.request import Request, WorldKind  # noqa: PLC0415
+    from colane.lab.simulate.table_files import MemoryFrom  # noqa: PLC0415
 
     if not 0 < time_scale < inf:
         raise MisuseError(f"--time-scale: must be a number above 0, got {time_scale:g}")
@@ -249,6 +255,9 @@ def make_request(  # noqa: PLR0913
         time_scale=time_scale,
         sharing=_one_of("--sharing", sharing, ["mps", "time-slice"]),
         costs=ordered,
+        memory_from=None
+        if memory_from is None
+        else MemoryFrom(_one_of("--memory-from", memory_from, list(MemoryFrom))),
     )
 
 

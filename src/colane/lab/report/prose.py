@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
 
 from colane.lab.report.metrics import FAILED, Comparison, GroupMetrics, batch_differences, compare, slowdowns_exec
 from colane.lab.report.metrics import run_spans_alone as spans_alone
@@ -224,10 +225,23 @@ def _failure(group: str, record: RunRecord) -> str:
     return f"{group}: job {record.id} ({record.name}) ended {record.state}: {record.reason or 'no reason known'}."
 
 
-def lacks_lengths(policy: str, lengthless: int, jobs: int, remedy: str) -> str:
-    """That a policy which goes by lengths knows none of so many jobs, and which option tells them."""
-    which = "any job" if lengthless == jobs else f"{lengthless:,} of {count(f'{jobs:,}', 'job')}"
-    return (
-        f"{policy} lacks what it is defined by: it knows no length of {which} and takes those in order of arrival; "
-        f"{remedy} tells lengths, with noise."
-    )
+LACKED: Final[Mapping[str, tuple[str, str, str]]] = {
+    "length": ("takes those in order of arrival", "belief=profiled", "tells lengths, with noise"),
+    "memory": ("lets none of those share a GPU", "memory_from=share", "takes that part of a GPU that each asks for"),
+    "occupancy": ("lets none of those share a GPU", "world=factors", "takes what each asks of a GPU, else 0.52"),
+    "sizes": ("gives those as many GPUs as they ask for", "", "the column `sizes` tells them"),
+    "cores": ("takes those to need none", "", "the column `cores` tells them"),
+    "owner": ("takes those for one user's", "", "the column `user` tells it"),
+}
+"""What a policy does with jobs of which it does not know what it is defined by, and which option stands in for that."""
+
+
+def lacks_what(policy: str, lacks: Mapping[str, int], jobs: int, option: str) -> Iterator[str]:
+    """That a policy does not know what it is defined by of so many of the jobs; `option` is how options are written."""
+    for name, many in lacks.items():
+        if many:
+            does, stands_in, remedy = LACKED[name]
+            which = "any job" if many == jobs else f"{many:,} of {count(f'{jobs:,}', 'job')}"
+            key, _, value = stands_in.partition("=")
+            by = option.format(option=key if "=" in option else key.replace("_", "-"), value=value) + " " if key else ""
+            yield f"{policy} lacks what it is defined by: it knows no {name} of {which} and {does}; {by}{remedy}."

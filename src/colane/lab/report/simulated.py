@@ -25,21 +25,14 @@ from colane.model.job import JobState
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Study:
-    """Runs that are reported together.
+    """Runs that are reported together."""
 
-    Attributes:
-        title: Heading.
-        inputs: What the runs are a function of, for people and programs: cluster, trace, world, belief, and so on.
-        runs: By policy, then by seed; the first policy is the one the others are compared with.
-        jobs: The workload's jobs by id, by seed.
-        notes: What a reader must know: what was left out, assumed, or given to the policy.
-    """
-
-    title: str
+    title: str  # heading
+    # what the runs are a function of, for people and programs: cluster, trace, world, belief, and so on
     inputs: Mapping[str, Any]
-    runs: tuple[SimulatedRun, ...]
-    jobs: Mapping[int, Mapping[int, TraceJob]]
-    notes: tuple[str, ...] = ()
+    runs: tuple[SimulatedRun, ...]  # by policy, then by seed; the first policy is the one the others are compared with
+    jobs: Mapping[int, Mapping[int, TraceJob]]  # the workload's jobs by id, by seed
+    notes: tuple[str, ...] = ()  # what a reader must know: what was left out, assumed, or given to the policy
     runs_asked: int = 0
     metrics: tuple[SimulatedMetrics, ...] = field(init=False)
 
@@ -97,31 +90,18 @@ class ReportedSpan(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobColumns:
-    """Jobs that were submitted, one place each in every column.
+    """Jobs that were submitted, one place each in every column."""
 
-    Attributes:
-        id: Job of the workload.
-        state: How it ended, or where it stood when the run stopped.
-        submit_s: When it was submitted.
-        first_start_s: Start of its first attempt.
-        start_s: Start of its last attempt.
-        end_s: When it ended for good.
-        attempts: Starts.
-        gpu_s: GPU-seconds it was given; of a GPU that carries k jobs each is given 1/k.
-        alone_s: Run time alone where it last ran.
-        gpus: Where it last ran, as `node/index`, joined by blanks.
-    """
-
-    id: NDArray[np.int64]
-    state: Sequence[JobState]
-    submit_s: Floats
-    first_start_s: Floats
-    start_s: Floats
-    end_s: Floats
-    attempts: NDArray[np.int64]
-    gpu_s: Floats
-    alone_s: Floats
-    gpus: Sequence[str]
+    id: NDArray[np.int64]  # job of the workload
+    state: Sequence[JobState]  # how it ended, or where it stood when the run stopped
+    submit_s: Floats  # when it was submitted
+    first_start_s: Floats  # start of its first attempt
+    start_s: Floats  # start of its last attempt
+    end_s: Floats  # when it ended for good
+    attempts: NDArray[np.int64]  # starts
+    gpu_s: Floats  # GPU-seconds it was given; of a GPU that carries k jobs each is given 1/k
+    alone_s: Floats  # run time alone where it last ran
+    gpus: Sequence[str]  # where it last ran, as `node/index`, joined by blanks
 
     @property
     def succeeded(self) -> NDArray[np.bool_]:
@@ -131,23 +111,14 @@ class JobColumns:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterCurves:
-    """The cluster over time: every row holds until the next.
+    """The cluster over time: every row holds until the next."""
 
-    Attributes:
-        at_s: When.
-        active_gpus: GPUs that carry at least one job.
-        utilized_gpus: GPUs' worth of use.
-        stranded_gpus: GPUs without a job while a job of their pool waits.
-        waiting: Jobs waiting.
-        running: Jobs on GPUs.
-    """
-
-    at_s: Floats
-    active_gpus: Floats
-    utilized_gpus: Floats
-    stranded_gpus: Floats
-    waiting: Floats
-    running: Floats
+    at_s: Floats  # when
+    active_gpus: Floats  # GPUs that carry at least one job
+    utilized_gpus: Floats  # GPUs' worth of use
+    stranded_gpus: Floats  # GPUs without a job while a job of their pool waits
+    waiting: Floats  # jobs waiting
+    running: Floats  # jobs on GPUs
 
     def mean(self, column: Floats, from_s: float, to_s: float) -> float:
         """Time-weighted mean of a column; 0 before the first row."""
@@ -159,76 +130,49 @@ class ClusterCurves:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BeliefError:
-    """Relative errors |predicted - true| / true at starts.
+    """Relative errors |predicted - true| / true at starts."""
 
-    Attributes:
-        alone: Of the speed of jobs that started alone; None when none was predicted.
-        shared: Of the speed-up of the sets jobs started in; None when none was predicted.
-        alone_unknown: Starts alone without a prediction.
-        shared_unknown: Starts beside others without a prediction.
-    """
-
-    alone: Summary | None = None
-    shared: Summary | None = None
-    alone_unknown: int = 0
-    shared_unknown: int = 0
+    alone: Summary | None = None  # of the speed of jobs that started alone; None when none was predicted
+    shared: Summary | None = None  # of the speed-up of the sets jobs started in; None when none was predicted
+    alone_unknown: int = 0  # starts alone without a prediction
+    shared_unknown: int = 0  # starts beside others without a prediction
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulatedRun:
-    """One policy on one workload.
+    """One policy on one workload."""
 
-    Attributes:
-        policy: Its name.
-        seed: Of the random draws.
-        jobs: Jobs of the workload.
-        refused: Jobs that were not submitted, one line each.
-        columns: Those that were.
-        curves: The cluster over time.
-        gpus: GPUs of the cluster, as `node/index`.
-        stays: Attempts on GPUs; empty where the run is too large to draw.
-        offered_load: GPU-seconds asked for per GPU-second while jobs arrive; None without durations.
-        belief_error: How wrong predictions were; None in a world whose speeds are not predicted.
-        flaws: Plans that were refused, one line each.
-        decisions: Actions the policy took.
-        events: Events the core was told.
-        plan_s: Wall time of each call of the policy.
-        wall_s: Wall time of the run.
-        is_partial: Whether it was stopped.
-        times: Where the time of each job went, by job; empty where the run is too large to keep it.
-        pause_s: Time each job waited for its turn in a lane; only jobs that did.
-        lengthless: Under a policy that orders jobs by how long they run, the jobs of which it knows no length.
-        on_other_types: Of the jobs that may have one of several GPU types, which is not enforced, those that last ran
-            on another; and all that ran.
-        stuck: The first of the jobs that never ended, and why.
-        guards: How often `ageing`, `hysteresis` and `protection` decided; empty where nothing was counted.
-        is_as_published: Whether the policy is in the form in which it was published, without guards of ours.
-        foretold: What was foreseen of starts and ends, and what came of it; None where nothing was.
-    """
-
-    policy: str
-    seed: int
-    jobs: int
-    refused: tuple[str, ...]
-    columns: JobColumns
-    curves: ClusterCurves
-    gpus: Sequence[str]
-    stays: tuple[ReportedSpan, ...] = ()
-    offered_load: float | None = None
+    policy: str  # its name
+    seed: int  # of the random draws
+    jobs: int  # jobs of the workload
+    refused: tuple[str, ...]  # jobs that were not submitted, one line each
+    columns: JobColumns  # those that were
+    curves: ClusterCurves  # the cluster over time
+    gpus: Sequence[str]  # GPUs of the cluster, as `node/index`
+    stays: tuple[ReportedSpan, ...] = ()  # attempts on GPUs; empty where the run is too large to draw
+    offered_load: float | None = None  # GPU-seconds asked for per GPU-second while jobs arrive; None without durations
+    # how wrong predictions were; None in a world whose speeds are not predicted
     belief_error: BeliefError | None = None
-    flaws: tuple[str, ...] = ()
-    decisions: int = 0
-    events: int = 0
-    plan_s: Floats = field(default_factory=lambda: np.empty(0))
-    wall_s: float = 0.0
-    is_partial: bool = False
+    flaws: tuple[str, ...] = ()  # plans that were refused, one line each
+    decisions: int = 0  # actions the policy took
+    events: int = 0  # events the core was told
+    plan_s: Floats = field(default_factory=lambda: np.empty(0))  # wall time of each call of the policy
+    wall_s: float = 0.0  # wall time of the run
+    is_partial: bool = False  # whether it was stopped
+    # where the time of each job went, by job; empty where the run is too large to keep it
     times: Mapping[int, JobTime] = field(default_factory=dict)
+    # time each job waited for its turn in a lane; only jobs that did
     pause_s: Mapping[int, float] = field(default_factory=dict)
-    lengthless: int = 0
+    # of how many jobs the policy did not know what it is defined by, by what that is (`lacking`)
+    lacks: Mapping[str, int] = field(default_factory=dict)
+    # of the jobs that may have one of several GPU types, which is not enforced, those that last ran on another; and all
+    # that ran
     on_other_types: tuple[int, int] = (0, 0)
-    stuck: str = ""
+    stuck: str = ""  # the first of the jobs that never ended, and why
+    # how often `ageing`, `hysteresis` and `protection` decided; empty where nothing was counted
     guards: Mapping[str, int] = field(default_factory=dict)
-    is_as_published: bool = False
+    is_as_published: bool = False  # whether the policy is in the form in which it was published, without guards of ours
+    # what was foreseen of starts and ends, and what came of it; None where nothing was
     foretold: tuple[Foretold, ...] | None = None
 
     @property

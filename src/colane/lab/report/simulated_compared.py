@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from colane.lab.report.metrics import Summary, percent_change
-from colane.lab.report.prose import NEGLIGIBLE_PERCENT, TENFOLD_PERCENT, duration, lacks_lengths, percent, spoken
+from colane.lab.report.prose import NEGLIGIBLE_PERCENT, TENFOLD_PERCENT, duration, lacks_what, percent, spoken
 from colane.lab.report.simulated import Interval, SimulatedMetrics, SimulatedRun, Study, confidence
 from colane.model.words import count
 
@@ -227,8 +227,7 @@ def _lacking(study: Study) -> Iterator[str]:
         if is_refused(run):
             plans = count(f"{len(run.flaws):,}", "plan")
             yield f"{spoken(policy)} started no job: its {plans} could not be carried out, the first at {run.flaws[0]}."
-        if run.lengthless:
-            yield lacks_lengths(policy, run.lengthless, run.jobs, "--belief profiled")
+        yield from lacks_what(policy, run.lacks, run.jobs, "--{option} {value}")
 
 
 def _over_seeds(study: Study, policy: str, found: list[PolicyDifference]) -> str:

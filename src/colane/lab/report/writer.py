@@ -55,46 +55,27 @@ PLANE_SETS_MIN = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """What was written, and what a terminal shows of it.
+    """What was written, and what a terminal shows of it."""
 
-    Attributes:
-        summary: The one sentence that says what came out.
-        sentences: It and the further ones.
-        tables: All tables, those of results first.
-        notes: What was not measured.
-        metrics: Of each group, in order.
-        html: The page.
-        summary_json: The numbers for programs.
-        jobs_csv: One line per job.
-        figures: PNG files.
-    """
-
-    summary: str
-    sentences: tuple[str, ...]
-    tables: tuple[Table, ...]
-    notes: tuple[str, ...]
-    metrics: tuple[GroupMetrics, ...]
-    html: Path
-    summary_json: Path
-    jobs_csv: Path
-    figures: tuple[Path, ...]
+    summary: str  # the one sentence that says what came out
+    sentences: tuple[str, ...]  # it and the further ones
+    tables: tuple[Table, ...]  # all tables, those of results first
+    notes: tuple[str, ...]  # what was not measured
+    metrics: tuple[GroupMetrics, ...]  # of each group, in order
+    html: Path  # the page
+    summary_json: Path  # the numbers for programs
+    jobs_csv: Path  # one line per job
+    figures: tuple[Path, ...]  # PNG files
 
 
 @dataclass(frozen=True, slots=True)
 class ReportChapter:
-    """What the caller of a report has seen of the runs itself.
+    """What the caller of a report has seen of the runs itself."""
 
-    Attributes:
-        said: Sentences that follow the summary.
-        table: Of results.
-        timeline: Shown instead of that made of the jobs' records.
-        caption: Of the timeline.
-    """
-
-    said: tuple[str, ...]
-    table: Table
-    timeline: Figure
-    caption: str
+    said: tuple[str, ...]  # sentences that follow the summary
+    table: Table  # of results
+    timeline: Figure  # shown instead of that made of the jobs' records
+    caption: str  # of the timeline
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
 from time import perf_counter
@@ -20,6 +20,7 @@ from colane.lab.simulate.accuracy import Accuracy, BeliefErrors
 from colane.lab.simulate.config import DriverConfig
 from colane.lab.simulate.driver import Driver
 from colane.lab.simulate.foresight import QUOTES_MAX, Foresees
+from colane.lab.simulate.lacking import Truth, lacking
 from colane.lab.simulate.ledger import Ledger, Refusal
 from colane.lab.simulate.tables import somewhere
 from colane.lab.simulate.watcher import Watcher
@@ -37,7 +38,6 @@ from colane.scheduling.engine.contracts import GuardTally, SchedulingContext
 from colane.scheduling.engine.live import ran_since_s
 from colane.scheduling.engine.loop import Composed
 from colane.scheduling.engine.walks import by_gain
-from colane.scheduling.orders.length import LeastRemaining, Shortest
 
 
 class GuardCounts(NamedTuple):
@@ -153,7 +153,8 @@ class Run:
     profiles: tuple[Profile, ...]  # what was believed in the end
     measurements: tuple[SetMeasurement, ...]  # sets that ran together and were learnt from
     wall_s: float  # wall time of the run
-    lengthless: int = 0  # under a policy that orders jobs by how long they run, the jobs of which it knows no length
+    # of how many jobs the policy does not know what it is defined by, by what that is (`lacking`)
+    lacks: Mapping[str, int] = field(default_factory=dict)
     # of the jobs that still waited when nothing was left to happen, the first and why; empty where none did
     stuck: str = ""
     # how often guards decided; None of a policy as published, and of a user's own that is not composed
@@ -252,7 +253,8 @@ def simulate(
         on_ready: Handed the driver before it runs, to show progress or stop it.
     """
     start_s = perf_counter()
-    lengthless = _lengthless(inputs)  # before anything is learnt
+    types = {pool: _gpu_types(inputs.cluster, pool) for pool in inputs.cluster.pools}
+    lacks = lacking(inputs.policy, inputs.workload.jobs, Truth(inputs.world, inputs.beliefs, types))
     with collector_held():  # millions of objects and hardly a cycle: it would walk them all again and again
         jobs, refused = admit(inputs.workload, inputs.cluster, inputs.world, inputs.limits)
         guards = _counter(inputs.policy)
@@ -283,7 +285,7 @@ def simulate(
         profiles=tuple(driver.core.state.beliefs.profiles.values()),
         measurements=tuple(accuracy.measurements),
         wall_s=perf_counter() - start_s,
-        lengthless=lengthless,
+        lacks=lacks,
         stuck="" if ledger.interrupted else _stuck(driver),
         guards=None if guards is None else guards.counts,
         is_as_published=is_as_published(inputs.policy),
@@ -298,20 +300,6 @@ def is_as_published(policy: Policy) -> bool:
 
 def _counter(policy: Policy) -> GuardCounter | None:
     return GuardCounter() if isinstance(policy, Composed) and not policy.is_as_published else None
-
-
-def _lengthless(inputs: Inputs) -> int:
-    """Jobs that come in order of arrival, as none knows how long they run, under a policy that is defined by that."""
-    if not isinstance(getattr(inputs.policy, "order", None), Shortest | LeastRemaining):
-        return 0
-    types = {pool: _gpu_types(inputs.cluster, pool) for pool in inputs.cluster.pools}
-    return sum(not _has_length(job, inputs.beliefs, types.get(job.spec.pool, ())) for job in inputs.workload.jobs)
-
-
-def _has_length(job: TraceJob, beliefs: Beliefs, gpu_types: Sequence[str]) -> bool:
-    spec = job.spec
-    limits = spec.steps_total, spec.steps_limit, spec.time_limit_s
-    return any(limit is not None for limit in limits) or beliefs.run_s(spec, gpu_types) is not None
 
 
 def _stuck(driver: Driver) -> str:

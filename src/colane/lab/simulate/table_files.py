@@ -5,14 +5,24 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import replace
+from enum import StrEnum
 from pathlib import Path
 
 from colane.lab.simulate.gavel_speeds import GavelSpeeds, PolluxSpeeds, fitting_memory, measured_type, with_lengths
-from colane.lab.simulate.tables import SalusSpeeds, ScalingSpeeds, Sources, SpeedTable, SynergyCores, TopologySpeeds
+from colane.lab.simulate.tables import (
+    SalusSpeeds,
+    ScalingSpeeds,
+    Sources,
+    SpeedTable,
+    SynergyCores,
+    TopologySpeeds,
+    canonical,
+)
+from colane.lab.traces.clusters import Cluster
 from colane.lab.traces.generate import JobModel
 from colane.lab.traces.tables import gavel, pollux, salus, scaling, synergy, topology
 from colane.lab.traces.tables.gavel import GavelTable
-from colane.lab.traces.workload import Workload
+from colane.lab.traces.workload import Note, TraceJob, Workload
 from colane.settings.input_file import InputFileError
 
 DATA_VARIABLE = "COLANE_DATA"  # directory of measured tables, where none is named
@@ -95,6 +105,32 @@ def with_known_lengths(workload: Workload, named: Path | None = None) -> Workloa
     has_all = all(job.steps is not None or job.duration_s is not None for job in workload.jobs)
     table = None if has_all else pollux_table(named)
     return workload if table is None else with_lengths(workload, table)
+
+
+class MemoryFrom(StrEnum):
+    """What stands in for the memory of a job of which it is not known."""
+
+    SHARE = "share"
+    """The part of a GPU it asks for, of the smallest of the cluster."""
+    MODEL = "model"
+    """What Salus measured of its model, at the batch size next to its own."""
+
+
+def with_memory(workload: Workload, by: MemoryFrom, cluster: Cluster, named: Path | None) -> Workload:
+    """Give jobs that tell no memory one that stands in for it."""
+    smallest = min([gpu.memory_bytes for node in cluster.nodes for gpu in node.gpus], default=0)
+    table = salus.read_geometry(file_of(named, SALUS_GEOMETRY)).models() if by is MemoryFrom.MODEL else ()
+    jobs, given = list[TraceJob](), 0
+    for job in workload.jobs:
+        batch, peak = job.batch_size or 0, round(job.gpu_ratio * smallest) if by is MemoryFrom.SHARE else None
+        alike = [one for one in table if canonical(one.family) == canonical(job.model)]
+        if alike:
+            peak = min(alike, key=lambda one: abs((one.batch_size or 0) - batch)).gpu_memory_bytes
+        if job.spec.gpus and job.memory is None and peak:
+            job, given = replace(job, spec=replace(job.spec, gpu_memory_bytes=peak)), given + 1  # noqa: PLW2901
+        jobs.append(job)
+    note = Note(given, "job", f"given a memory that stands in for their own, by {by}")
+    return replace(workload, jobs=tuple(jobs), notes=(*workload.notes, note))
 
 
 def read_sources(named: Path | None = None) -> Sources:

@@ -37,7 +37,7 @@ class CellResult:
     refused: tuple[str, ...]  # those that were not submitted, one line each
     offered_load: float | None  # GPU-seconds asked for per GPU-second while jobs arrive; None without durations
     flaws: int  # plans that were refused
-    lengthless: int  # under a policy that orders jobs by how long they run, the jobs of which it knew no length
+    lacks: Mapping[str, int]  # of how many jobs the policy did not know what it is defined by, by what that is
     stuck: str  # the first of the jobs that never ended, and why
     measured: Measured  # jobs as columns, and the cluster over time
     ids: NDArray[np.int64]  # of each job
@@ -74,7 +74,7 @@ def result_of(key: CellKey, inputs: Mapping[str, Any], run: SimulatedRun, worklo
         refused=run.refused,
         offered_load=run.offered_load,
         flaws=len(run.flaws),
-        lengthless=run.lengthless,
+        lacks=run.lacks,
         stuck=run.stuck,
         measured=Measured(
             place=place[order],
@@ -104,7 +104,7 @@ def write_cell(folder: Path, result: CellResult) -> Path:
     meta = {
         "digest": digest_of(result.inputs), "inputs": dict(result.inputs), "key": list(result.key), "jobs": result.jobs,
         "refused": list(result.refused), "offered_load": result.offered_load, "flaws": result.flaws,
-        "lengthless": result.lengthless, "stuck": result.stuck, "cluster_gpus": m.cluster_gpus,
+        "lacks": dict(result.lacks), "stuck": result.stuck, "cluster_gpus": m.cluster_gpus,
     }  # fmt: skip
     arrays = {
         "meta": np.frombuffer(json.dumps(meta, sort_keys=True).encode(), dtype=np.uint8),
@@ -150,7 +150,7 @@ def inputs_kept(folder: Path, key: CellKey) -> dict[str, Any] | None:
         with path_of(folder, key).open("rb") as file, np.load(file) as kept:
             meta = _json(kept["meta"])
             found: dict[str, Any] = meta["inputs"]
-            return found if "lengthless" in meta else None
+            return found if "lacks" in meta else None
     except (OSError, ValueError, KeyError, EOFError, BadZipFile, zlib.error):
         return None
 
@@ -172,7 +172,7 @@ def read_cell(folder: Path, key: CellKey) -> CellResult:
             refused=tuple(meta["refused"]),
             offered_load=meta["offered_load"],
             flaws=meta["flaws"],
-            lengthless=meta["lengthless"],
+            lacks=meta["lacks"],
             stuck=meta["stuck"],
             measured=Measured(**columns, curves=curves, cluster_gpus=meta["cluster_gpus"]),
             ids=kept["ids"],

@@ -15,7 +15,7 @@ from colane.lab.simulate.beliefs import Belief
 from colane.lab.simulate.generators import is_generator
 from colane.lab.simulate.request import LIVE, SAMPLE, Request, WorldKind
 from colane.lab.simulate.study import names_of
-from colane.lab.simulate.table_files import folder_of
+from colane.lab.simulate.table_files import MemoryFrom, folder_of
 from colane.lab.traces.clusters import preset_names
 from colane.lab.traces.costs import Costs, parse_to_host
 from colane.lab.traces.tables import SHIPPED
@@ -166,7 +166,7 @@ def _request(path: Path, given: Mapping[str, Any]) -> Request:
 
 
 _AS_THEY_ARE: Final = (
-    "demand", "belief", "noise", "skip_bad_rows", "any_pool", "multi_node", "cpu_jobs", "sharing",
+    "demand", "belief", "noise", "skip_bad_rows", "any_pool", "multi_node", "cpu_jobs", "memory_from", "sharing",
 )  # fmt: skip
 
 
@@ -293,6 +293,7 @@ KEYS: Final[Mapping[str, Callable[[object], Any]]] = {
     "any_pool": _switch,
     "multi_node": _switch,
     "cpu_jobs": _switch,
+    "memory_from": _kind(MemoryFrom),
     "skip_bad_rows": _switch,
     "launch_s": _number,
     "restart_s": _number,

@@ -61,6 +61,7 @@ def _of_request(request: Request) -> dict[str, Any]:
         "any_pool": request.any_pool,
         "multi_node": request.multi_node,
         "cpu_jobs": request.cpu_jobs,
+        "memory_from": request.memory_from,
         "skip_bad_rows": request.skip_bad_rows,
     }
 

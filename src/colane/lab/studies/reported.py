@@ -51,7 +51,7 @@ def simulated_run(run: Run, seed: int, loaded: Loaded) -> SimulatedRun:
         events=ledger.events,
         plan_s=np.asarray(ledger.plan_s),
         wall_s=run.wall_s,
-        lengthless=run.lengthless,
+        lacks=run.lacks,
         on_other_types=_on_other_types(ledger.rows, loaded),
         is_partial=ledger.interrupted,
         pause_s=ledger.paused_s,

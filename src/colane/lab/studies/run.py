@@ -12,7 +12,7 @@ from math import isfinite
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from colane.lab.report.prose import lacks_lengths, spoken
+from colane.lab.report.prose import LACKED, lacks_what, spoken
 from colane.lab.report.simulated_compared import (
     SEEDS_MIN,
     EndCounts,
@@ -83,12 +83,12 @@ def _by_seed(plan: StudyPlan, cells: Cells, policy: str, load: float, metric: st
 
 
 def lacking(plan: StudyPlan, cells: Cells) -> Iterator[str]:
-    """Policies that go by lengths and knew too few: what they gain is not theirs, and that is said first."""
+    """Policies that did not know what they are defined by: what they gain is not theirs, and that is said first."""
     for policy in plan.policies:
         mine = [found for key, found in cells.items() if key.policy == policy]
-        lengthless, jobs = (sum(int(found[name] or 0) for found in mine) for name in ("lengthless", "workload_jobs"))
-        if lengthless:
-            yield lacks_lengths(policy, lengthless, jobs, 'belief = "profiled"')
+        lacks = {name: sum(int(found[f"no_{name}"] or 0) for found in mine) for name in LACKED}
+        jobs = sum(int(found["workload_jobs"] or 0) for found in mine)
+        yield from lacks_what(policy, lacks, jobs, '{option} = "{value}"')
 
 
 def sentences(plan: StudyPlan, compared: Sequence[Compared]) -> tuple[str, ...]:
@@ -319,7 +319,7 @@ def _measured(plan: StudyPlan, cell: CellResult) -> dict[str, Value]:
         **found,
         "refused_plans": cell.flaws,
         "workload_jobs": cell.jobs,
-        "lengthless": cell.lengthless,
+        **{f"no_{name}": cell.lacks.get(name, 0) for name in LACKED},
     }
 
 

@@ -36,29 +36,18 @@ UNITS_PER_S = 2e8
 
 @dataclass(frozen=True, slots=True)
 class MeasuredJob:
-    """One kind of job alone.
+    """One kind of job alone."""
 
-    Attributes:
-        step_s: Mean step time.
-        memory: P and E on each GPU; None was not measured.
-        occupancy_ratio: Part of a GPU it keeps busy; None was not measured.
-    """
-
-    step_s: float
-    memory: Memory | None = None
-    occupancy_ratio: float | None = None
+    step_s: float  # mean step time
+    memory: Memory | None = None  # P and E on each GPU; None was not measured
+    occupancy_ratio: float | None = None  # part of a GPU it keeps busy; None was not measured
 
 
 class Overhead(NamedTuple):
-    """What a run takes besides its steps: launch before the first and leaving after the last, mean of all.
+    """What a run takes besides its steps: launch before the first and leaving after the last, mean of all."""
 
-    Attributes:
-        alone_s: Without co-runners.
-        work_ratio: Part of it, 0..1, that is work of a cpu device: co-runners slow it as they slow steps.
-    """
-
-    alone_s: float = 0.0
-    work_ratio: float = 1.0
+    alone_s: float = 0.0  # without co-runners
+    work_ratio: float = 1.0  # part of it, 0..1, that is work of a cpu device: co-runners slow it as they slow steps
 
 
 NO_OVERHEAD = Overhead()
@@ -67,17 +56,12 @@ NO_OVERHEAD = Overhead()
 
 @dataclass(frozen=True)
 class MeasuredTable:
-    """Everything that was measured.
+    """Everything that was measured."""
 
-    Attributes:
-        jobs: By kind.
-        slowdowns: Step time together / alone of the first kind beside the others, which are sorted.
-        overhead: What a run takes besides its steps.
-    """
-
-    jobs: Mapping[ProfileKey, MeasuredJob]
+    jobs: Mapping[ProfileKey, MeasuredJob]  # by kind
+    # step time together / alone of the first kind beside the others, which are sorted
     slowdowns: Mapping[tuple[ProfileKey, tuple[ProfileKey, ...]], float] = field(default_factory=dict)
-    overhead: Overhead = NO_OVERHEAD
+    overhead: Overhead = NO_OVERHEAD  # what a run takes besides its steps
 
     def slowdown(self, key: ProfileKey, others: Iterable[ProfileKey]) -> float | None:
         """Of a kind beside others on one GPU; None where this set was not measured."""

@@ -125,15 +125,10 @@ NOT_LENT: Final = Lending()
 
 @dataclass(frozen=True, slots=True)
 class CpuArrayBeside:
-    """Jobs without GPUs in an array of their own, as `CpuArray` has it, beside jobs with GPUs that wait for no cores.
+    """Jobs without GPUs in an array of their own, as in `CpuArray`, beside jobs with GPUs that wait for no cores."""
 
-    Attributes:
-        lending: How cores are lent to them.
-        user_weights: A user's cores count divided by the user's weight.
-    """
-
-    lending: Lending = NOT_LENT
-    user_weights: UserWeights = ALL_ALIKE
+    lending: Lending = NOT_LENT  # how cores are lent to them
+    user_weights: UserWeights = ALL_ALIKE  # A user's cores count divided by the user's weight
 
     @property
     def is_idle(self) -> bool:
@@ -219,13 +214,9 @@ class BoundLent(BoundTakeBack):
 
 @dataclass(frozen=True, slots=True)
 class GiveBack(UsualMoving):
-    """Borrowers of cores that a job with GPUs beside them is to have are stopped; it runs meanwhile with what it has.
+    """Borrowers of cores that a job with GPUs beside them is to have are stopped; it runs on with what it has."""
 
-    Attributes:
-        lending: How cores are lent.
-    """
-
-    lending: Lending = NOT_LENT
+    lending: Lending = NOT_LENT  # how cores are lent
 
     @property
     def is_idle(self) -> bool:

@@ -1,0 +1,77 @@
+"""What a policy is defined by and a workload does not tell: what it achieves is then not its own; said first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from colane.core.policy import Policy
+from colane.lab.simulate.world import World
+from colane.lab.traces.workload import TraceJob
+from colane.model.placement import TurnRule
+from colane.perf.beliefs import Beliefs
+from colane.scheduling.admissions.backfill import Backfill
+from colane.scheduling.engine.loop import Composed
+from colane.scheduling.mechanisms.cpu.arrays import InArrays
+from colane.scheduling.mechanisms.elastic.fair_throughput import FairThroughput
+from colane.scheduling.mechanisms.fairness.least_share import LeastShare
+from colane.scheduling.mechanisms.fairness.service import SmallestPart, WorstFinish
+from colane.scheduling.mechanisms.lanes.in_lane import InLane
+from colane.scheduling.mechanisms.sharing.beside import BesideLightest
+from colane.scheduling.orders.length import LeastRemaining, Shortest
+
+
+class Truth(NamedTuple):
+    """What can be known of jobs: told, learnt from what the world shows, or from a table."""
+
+    world: World
+    beliefs: Beliefs
+    gpu_types: Mapping[str, Sequence[str]]  # of each pool
+
+    def types(self, job: TraceJob) -> Sequence[str]:
+        """GPU types of its pool."""
+        return self.gpu_types.get(job.spec.pool, ())
+
+
+def _length(policy: Composed) -> bool:
+    by_order = isinstance(policy.order, Shortest | LeastRemaining | WorstFinish)
+    return by_order or policy.turns.rule is TurnRule.SRTF or any(isinstance(one, Backfill) for one in policy.admits)
+
+
+def _has_length(job: TraceJob, truth: Truth) -> bool:
+    limits = job.spec.steps_total, job.spec.steps_limit, job.spec.time_limit_s
+    known = any(limit is not None for limit in limits)
+    return known or truth.beliefs.run_s(job.spec, truth.types(job)) is not None
+
+
+def _has_memory(job: TraceJob, truth: Truth) -> bool:
+    told = job.memory is not None or job.spec.gpus == 0
+    return told or any(truth.world.memory(job, kind) is not None for kind in truth.types(job))
+
+
+def _has_occupancy(job: TraceJob, truth: Truth) -> bool:
+    return not job.spec.gpus or any(truth.world.occupancy_ratio(job, kind) is not None for kind in truth.types(job))
+
+
+NEEDS: Final[Mapping[str, tuple[Callable[[Composed], bool], Callable[[TraceJob, Truth], bool]]]] = {
+    "length": (_length, _has_length),
+    "memory": (lambda policy: any(isinstance(one, InLane) for one in policy.sources), _has_memory),
+    "occupancy": (lambda policy: any(isinstance(one, BesideLightest) for one in policy.sources), _has_occupancy),
+    "sizes": (lambda policy: isinstance(policy.sizes, FairThroughput), lambda job, _: bool(job.spec.sizes)),
+    "cores": (
+        lambda policy: any(isinstance(one, InArrays) for one in policy.sources),
+        lambda job, _: job.spec.cores > 0,
+    ),
+    "owner": (
+        lambda policy: isinstance(policy.order, LeastShare | SmallestPart | WorstFinish),
+        lambda job, _: bool(job.spec.user),
+    ),
+}
+"""Which policies are defined by each, and whether it is known of a job; `prose.LACKED` says what becomes of others."""
+
+
+def lacking(policy: Policy, jobs: Sequence[TraceJob], truth: Truth) -> dict[str, int]:
+    """Of how many jobs a policy does not know what it is defined by; what is known of all is left out."""
+    defined = [name for name, (is_so, _) in NEEDS.items() if isinstance(policy, Composed) and is_so(policy)]
+    found = {name: sum(not NEEDS[name][1](job, truth) for job in jobs) for name in defined}
+    return {name: many for name, many in found.items() if many}
