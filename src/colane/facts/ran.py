@@ -12,16 +12,9 @@ def present_s(job: Job, now_s: float) -> float:
     return max(0.0, now_s - job.start_s - job.paused_s(now_s))
 
 
-def began_s(job: Job) -> float | None:
-    """Since when the present attempt makes steps, as far as is known: the launch before leaves no work behind."""
-    run = job.run
-    known_s = run.began_s if run.first_step_s is None else run.first_step_s
-    return run.start_s if known_s is None or run.start_s is None else max(run.start_s, known_s)
-
-
 def worked_s(job: Job, now_s: float) -> float:
-    """How long the present attempt has run since."""
-    start_s, since_s = job.run.start_s, began_s(job)
+    """How long the present attempt has made steps, as far as is known: its launch leaves no work behind."""
+    start_s, since_s = job.start_s, job.began_s
     launch_s = 0.0 if start_s is None or since_s is None else since_s - start_s
     return max(0.0, present_s(job, now_s) - launch_s)
 

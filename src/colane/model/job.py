@@ -406,6 +406,13 @@ class Job:
         """Its changes of state after the first `count`, as far as its story has them."""
         return self.story[-new:] if (new := self.changes - count) > 0 else ()
 
+    @property
+    def began_s(self) -> float | None:
+        """Since when its present attempt makes steps, as far as is known; its start where that was not seen."""
+        known_s = self.run.began_s if self.run.first_step_s is None else self.run.first_step_s
+        start_s = self.run.start_s
+        return start_s if known_s is None or start_s is None else max(start_s, known_s)
+
     def paused_s(self, now_s: float) -> float:
         """How long its present attempt has been paused until now; its last, when it holds no GPUs any more."""
         since_s, before_s = self.run.paused_since_s, self.run.paused_before_s

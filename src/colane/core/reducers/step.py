@@ -20,7 +20,6 @@ from colane.core.lifecycle import QUEUED, ending_as, move, moves, without_halted
 from colane.core.reducers.saved import lost_part, steps_kept
 from colane.core.reducers.suspicions import Suspicions
 from colane.core.reducers.timers import TimerKind, Timers
-from colane.facts.ran import worked_s
 from colane.model.hardware import GpuId
 from colane.model.job import Exit, Job, JobId, JobKind, JobState, Leaving, Served
 from colane.model.job_spec import under
@@ -319,7 +318,7 @@ class Step:
     def _worked_s(self, job: Job) -> float:
         """How long its present attempt has made steps: not before its first, and not since it was told to stop."""
         until_s = job.since_s if job.state is JobState.STOPPING and job.since_s is not None else self.now_s
-        return min(worked_s(job, until_s), self._run_s(job))
+        return 0.0 if job.began_s is None else max(0.0, until_s - job.began_s - job.paused_s(until_s))
 
     def _run_s(self, job: Job) -> float:
         """How long its present attempt has run."""

@@ -33,30 +33,34 @@ class Truth(NamedTuple):
         return self.gpu_types.get(job.spec.pool, ())
 
 
-def _length(policy: Composed) -> bool:
+def goes_by_length(policy: Composed) -> bool:
+    """Whether lengths decide: in the order, in turns or in what may pass the first."""
     by_order = isinstance(policy.order, Shortest | LeastRemaining | WorstFinish)
     return by_order or policy.turns.rule is TurnRule.SRTF or any(isinstance(one, Backfill) for one in policy.admits)
 
 
-def _has_length(job: TraceJob, truth: Truth) -> bool:
+def has_length(job: TraceJob, truth: Truth) -> bool:
+    """Whether it is told how long a job runs."""
     limits = job.spec.steps_total, job.spec.steps_limit, job.spec.time_limit_s
     known = any(limit is not None for limit in limits)
     return known or truth.beliefs.run_s(job.spec, truth.types(job)) is not None
 
 
-def _has_memory(job: TraceJob, truth: Truth) -> bool:
+def has_memory(job: TraceJob, truth: Truth) -> bool:
+    """Whether what a job holds is told, or shown by the world."""
     told = job.memory is not None or job.spec.gpus == 0
     return told or any(truth.world.memory(job, kind) is not None for kind in truth.types(job))
 
 
-def _has_occupancy(job: TraceJob, truth: Truth) -> bool:
+def has_occupancy(job: TraceJob, truth: Truth) -> bool:
+    """The same of what part of a GPU it keeps busy."""
     return not job.spec.gpus or any(truth.world.occupancy_ratio(job, kind) is not None for kind in truth.types(job))
 
 
 NEEDS: Final[Mapping[str, tuple[Callable[[Composed], bool], Callable[[TraceJob, Truth], bool]]]] = {
-    "length": (_length, _has_length),
-    "memory": (lambda policy: any(isinstance(one, InLane) for one in policy.sources), _has_memory),
-    "occupancy": (lambda policy: any(isinstance(one, BesideLightest) for one in policy.sources), _has_occupancy),
+    "length": (goes_by_length, has_length),
+    "memory": (lambda policy: any(isinstance(one, InLane) for one in policy.sources), has_memory),
+    "occupancy": (lambda policy: any(isinstance(one, BesideLightest) for one in policy.sources), has_occupancy),
     "sizes": (lambda policy: isinstance(policy.sizes, FairThroughput), lambda job, _: bool(job.spec.sizes)),
     "cores": (
         lambda policy: any(isinstance(one, InArrays) for one in policy.sources),

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from colane.core.cluster.draft import Draft
 from colane.core.cluster.situations import situation_in
 from colane.core.cluster.view import ClusterView
-from colane.facts.ran import attained_s, began_s, earlier_s, had_s, present_s, worked_s
+from colane.facts.ran import attained_s, earlier_s, had_s, present_s, worked_s
 from colane.model.job import Job, JobId, JobSpec, JobState, NeedClass
 from colane.model.progress import PAST_END_MIN_S
 from colane.perf.rate import Situation
@@ -173,7 +173,7 @@ class Expected:
         run, length = job.run, self._kept.of(job, self._length)
         if job.home or run.paused_since_s is not None:
             return None
-        since_s = run.start_s if length is None else began_s(job)
+        since_s = run.start_s if length is None else job.began_s
         start_s = inf if job.placement is None or since_s is None else since_s
         if length is None:
             before_s = earlier_s(job) if job.effective.preemptible else 0.0
