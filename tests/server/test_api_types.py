@@ -118,7 +118,7 @@ async def test_every_endpoint_answers_what_it_declares() -> None:
         token = (await w.good("POST", "/tokens", {"digest": DIGEST, "user": "ann"}))["id"]
         await w.good("GET", "/tokens")
         await w.good("DELETE", f"/token/{token}")
-        await w.good("POST", "/hand_over", {})
+        assert all([await w.good("POST", path, {}) for path in ("/config/reload", "/hand_over")])
         await w.good("GET", "/store/behind")
         known = await w.good("GET", "/node/n1")
         ahead = {"cluster_id": known["cluster_id"], "epoch": known["epoch"], "events_seen": known["events"] + 5}

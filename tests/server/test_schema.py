@@ -52,6 +52,7 @@ METHODS = {
     "/usage": "GET",
     "/health": "GET",
     "/hand_over": "POST",
+    "/config/reload": "POST",
     "/store/behind": "GET",
     "/store/adopt": "POST",
     "/tokens": "POST GET",

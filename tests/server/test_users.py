@@ -79,6 +79,7 @@ TOUCHES: dict[str, tuple[str, str, Any]] = {
     "forget history": ("DELETE", "/finished_jobs", None),
     "profile": ("PUT", "/profiles", PROFILE),
     "hand over": ("POST", "/hand_over", {}),
+    "have settings read again": ("POST", "/config/reload", {}),
     "what the store lacks": ("GET", "/store/behind", None),
     "adopt the store": ("POST", "/store/adopt", {"lost": 1}),
     "forget a family": ("DELETE", "/profiles?family=anns", None),
