@@ -9,6 +9,7 @@ first, or the first three calls, have.
 
 from __future__ import annotations
 
+import itertools
 import os
 import queue
 import subprocess
@@ -511,12 +512,18 @@ class Actor:
     def __init__(self) -> None:
         self.net = Net().to("cuda").eval()
         self.is_over = threading.Event()
+        self.told_at: tuple[int, ...] = ()
+        """After so many acts it prints a line."""
 
     def act(self) -> None:
         with torch.no_grad():
-            while not self.is_over.is_set():
+            for number in itertools.count(1):
+                if self.is_over.is_set():
+                    break
                 self.net(torch.randn(8, 4))
                 torch.cuda.current_stream().synchronize()
+                if number in self.told_at:
+                    print(number, flush=True)
 
     def launch(self) -> None:
         """It knows no model: nothing says when it begins."""
@@ -549,15 +556,19 @@ def process_beside(steps: int) -> int:
     net, optimizer, x = setup()
     train(net, optimizer, x).item()
     acts = [sys.executable, __file__, "acts", "0", str(each_ns / 1e6)]
-    second = subprocess.Popen(acts, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
+    second = subprocess.Popen(acts, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert second.stdout is not None
+    second.stdout.readline()  # it acts
     for _ in range(steps - 1):
         train(net, optimizer, x).item()
+    second.stdout.readline()  # it has acted for a while
     second.communicate()
     return (steps - 1) * 2 * KERNELS
 
 
 def acts(_: int) -> int:
     actor = Actor()
+    actor.told_at = 1, 50
 
     def wait() -> None:
         sys.stdin.read()

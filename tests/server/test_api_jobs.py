@@ -53,7 +53,6 @@ async def test_a_batch_with_one_bad_job_stores_nothing() -> None:
     [
         ({"model_name": "vgg12"}, "model_name", "did you mean vgg11"),
         ({**PAPER_A, "batch_size": -4}, "batch_size", "must be at least 1, got -4"),
-        ({**PAPER_A, "dataset": "cifar10", "dataset_path": "/nowhere"}, "dataset_path", "/nowhere"),
         ({**SLEEP, "gpu_type": "H100"}, "gpu_type", "known: cpu"),
         ({**SLEEP, "gpus": 2}, "gpus", "asks for 2"),
         ({**SLEEP, "gpu_memory": "3GB"}, "gpu_memory", "asks for 3000000000"),
