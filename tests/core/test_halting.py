@@ -126,7 +126,7 @@ def cluster(kind: str, nodes: int) -> tuple[Core, JobId]:
 
 def stood(job: Job) -> list[object]:
     """What it is, but for what is told of it and since when it counts as its owner's use."""
-    run = job.run._replace(assigned_s=None)
+    run = job.run._replace(assigned_s=None, went_on_s=None)
     return [
         job.state, job.attempt, job.placement, run, job.totals, job.suspension, job.parking, job.on_host, job.effective,
         job.throttle, job.halted,

@@ -102,7 +102,7 @@ def test_a_job_of_a_node_that_was_lost_goes_on_where_it_stood_if_no_other_had_ro
 KINDS: dict[str, dict[str, Any]] = {
     "plain": {},
     "server": {"kind": "inference", "family": "served"},
-    "element of an array": {"array": {"elements": 2, "at_once": 1}},
+    "element of an array": {"array": "1-2%1"},
     "gang": {"gpus": 2, "multi_node": True, "ranks": "per-gpu"},
 }
 

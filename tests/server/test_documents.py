@@ -132,7 +132,7 @@ LEFT_OUT: Final[Mapping[str, Mapping[str, Any]]] = {
     },
     "run": {
         "assigned_s": None, "start_s": None, "first_step_s": None, "launch_s": None, "paused_since_s": None,
-        "saves_asked": 0, "host_refusal": "", "ended_on": (), "is_broken_off": False,
+        "saves_asked": 0, "host_refusal": "", "ended_on": (), "is_broken_off": False, "went_on_s": None, "began_s": None,
         "exit": None,
     },
     "totals": {

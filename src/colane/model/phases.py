@@ -131,6 +131,7 @@ class Attempt(NamedTuple):
     # whether those on one of several nodes were stopped, as far as is known, or have failed
     is_broken_off: bool = False
     began_s: float | None = None  # when its launch was over, where no step was seen; only simulations tell it
+    went_on_s: float | None = None  # when it last went on after it had stood halted
     exit: Exit | None = None  # how its last process ended
 
     def ended(self, exit: Exit) -> Attempt:

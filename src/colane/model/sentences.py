@@ -133,7 +133,7 @@ SENTENCES: Mapping[Why, str] = MappingProxyType(
         Why.TAKEN_TO_RUN: "it has shown no step so far, and is taken to run",
         Why.NODE_LOST: "node {node} was lost",
         Why.WENT_ON: "node {node} is back, and it goes on where it stood",
-        Why.NOT_GONE_ON: "its parts could not go on together when node {node} was back ({cause})",
+        Why.NOT_GONE_ON: "its parts could not go on together after one of its nodes was back ({cause})",
         Why.GPU_LOST: "GPU {gpu} does not work any more",
         Why.NODE_FAULT: "node {node} could not start it: {detail}",
         Why.STOPPED_WITH_AGENT: "stopped by Colane on {node}: {because}",

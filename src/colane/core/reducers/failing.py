@@ -85,8 +85,8 @@ def failed(step: Step, job: Job, event: Ended, end_s: float, co_runners: tuple[J
         _blame_node(step, job, event, problem, end_s)
         return
     cause = _cause(event)
-    if (went_on := _not_gone_on(step, job)) is not None:
-        lose(step, job, Reason(Why.NOT_GONE_ON, {**went_on.facts, "cause": sentence_of(cause)}))
+    if _is_of_cut(step, job):
+        lose(step, job, Reason(Why.NOT_GONE_ON, {"cause": sentence_of(cause)}))
         return
     was_asked = event.was_stopped is not False or not step.is_on_one_node(job)
     if job.state is JobState.CHECKPOINTING and was_asked:
@@ -95,14 +95,12 @@ def failed(step: Step, job: Job, event: Ended, end_s: float, co_runners: tuple[J
         _own_failure(step, job, event, end_s, co_runners)
 
 
-def _not_gone_on(step: Step, job: Job) -> Reason | None:
-    """That it went on after a cut, of a job over several nodes that fails before its next step: its parts gave up."""
-    if step.is_on_one_node(job):
-        return None
-    lines = [line for line in job.story if line.at_s >= step.now_s - GIVE_UP_S and line.reason.why is Why.WENT_ON]
-    progress = step.state.progress.get(job.id)
-    stepped_s = progress.last_step_s if progress is not None else None
-    return lines[-1].reason if lines and (stepped_s is None or stepped_s <= lines[-1].at_s) else None
+def _is_of_cut(step: Step, job: Job) -> bool:
+    """Whether a job over several nodes went on after a cut and fails before its next step: its parts gave up."""
+    went_on_s, progress = job.run.went_on_s, step.state.progress.get(job.id)
+    if went_on_s is None or step.is_on_one_node(job) or step.now_s > went_on_s + GIVE_UP_S:
+        return False
+    return progress is None or progress.last_step_s is None or progress.last_step_s <= went_on_s
 
 
 def _blame_others(step: Step, job: Job, event: Ended, end_s: float, co_runners: tuple[JobId, ...]) -> None:

@@ -163,7 +163,7 @@ def _go_on(step: Step, job: Job, node: str) -> None:
     back.story, back.story_left_out = moved.story, moved.story_left_out
     back.reason, back.since_s = moved.reason, moved.since_s
     # what it had before is charged
-    back.run = halted.run._replace(assigned_s=step.now_s - back.paused_s(step.now_s))
+    back.run = halted.run._replace(assigned_s=step.now_s - back.paused_s(step.now_s), went_on_s=step.now_s)
     step.put(back)
     watch(step, back)
     if was_held and not is_held and halted.suspension is not None:
