@@ -70,7 +70,7 @@ def test_a_stopped_job_keeps_what_it_has_had_by_gpu_type() -> None:
     core.step([], 40.0)
     assert core.state.jobs[ONE].state is JobState.STOPPING
     core.step([Ended(ONE, 1, "signalled", STOPPED, 10.0, 45.0)], 45.0)
-    assert core.state.jobs[ONE].totals.served == (Served("V100", 35.0, 1),)
+    assert core.state.jobs[ONE].totals.served == (Served("V100", 35.0, 1, idle_s=5.0),)  # five of them to stop
     assert core.state.jobs[TWO].totals.served == ()
 
 

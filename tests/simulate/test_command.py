@@ -241,7 +241,7 @@ def test_refused_jobs_are_counted_named_and_kept_in_a_file(tmp_path: Path, capsy
     [
         ("submit_s,duration_s\n", "holds no jobs"),
         ("submit_s,duration_s\n0,nan\n", "jobs.csv:2: column 'duration_s'"),
-        ("submit_s,duration_s\n-1,5\n", "jobs.csv:2: column 'submit_s'"),
+        ("submit_s,duration_s\nsoon,5\n", "jobs.csv:2: column 'submit_s'"),
         ("id,submit_s,duration_s\na,0,5\na,1,5\n", "jobs.csv:3: column 'id'"),
         ("submit_s,durations\n0,5\n", "did you mean duration_s"),
     ],

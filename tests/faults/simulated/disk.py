@@ -28,6 +28,8 @@ class VirtualAttempt:
         stop_at_s: When its process will have ended, since it was asked to.
         halts_at_s: When it will be halted because its lease ran out, by its machine's clock of leases.
         is_halted: It is; nothing of it goes on.
+        order: By which order of the scheduler it is to stand; 0 is none.
+        stands_by: By which it does.
         record: How it ended.
         is_parked: It waits at a step boundary.
         asked: The number of the latest asking to save that it was told of.
@@ -46,6 +48,8 @@ class VirtualAttempt:
     stop_at_s: float = math.inf
     halts_at_s: float = math.inf
     is_halted: bool = False
+    order: int = 0
+    stands_by: int = 0
     record: Object | None = None
     is_parked: bool = False
     asked: int = 0
@@ -77,6 +81,25 @@ class JobHere(NamedTuple):
         """See `JobDir.has_ended`."""
         return self.attempt.record is not None
 
+    def halt(self, *, told: bool) -> bool:
+        """See `JobDir.halt`."""
+        if told != bool(self.attempt.order):
+            self.attempt.order = self.attempt.stands_by + 1 if told else 0
+        return True
+
+    def stands(self) -> bool:
+        """See `JobDir.stands`."""
+        return 0 < self.attempt.order == self.attempt.stands_by
+
+
+class NoJob:
+    """The folder of a job that is not here."""
+
+    def halt(self, *, told: bool) -> bool:
+        """See `JobDir.halt`."""
+        del told
+        return True
+
 
 @dataclass
 class VirtualDisk:
@@ -94,6 +117,10 @@ class VirtualDisk:
     def live(self) -> list[JobHere]:
         """See `StateDir.live`."""
         return [JobHere(key, attempt) for key, attempt in self.attempts.items()]
+
+    def job_dir(self, key: Key) -> JobHere | NoJob:
+        """See `StateDir.job_dir`."""
+        return JobHere(key, self.attempts[key]) if key in self.attempts else NoJob()
 
     def join(self, cluster_id: str) -> None:
         """See `StateDir.join`."""

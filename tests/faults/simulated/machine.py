@@ -19,7 +19,7 @@ from colane.agent.supervisor import shim_files
 from colane.api.of_record import as_object
 from colane.model.job_spec import SAVED
 from colane.model.progress import Progress
-from tests.faults.simulated.disk import VirtualAttempt, VirtualDisk
+from tests.faults.simulated.disk import JobHere, VirtualAttempt, VirtualDisk
 from tests.faults.simulated.network import VirtualLink
 from tests.faults.simulated.versions import as_it_is
 
@@ -204,25 +204,29 @@ class Machine:
                 self._end(key, attempt, "exited")
 
     def _apply_lease(self) -> None:
-        """Processes whose lease has run out are halted before the time by which they must be, and go on with it."""
+        """Processes whose lease has run out, or that are told to, are halted in time, and go on with it."""
         lease = self._lease()
         halt_s, must_s = shim_files.halt_at_s(lease), lease[1]
         for key, attempt in list(self.disk.attempts.items()):
             if not attempt.alive:
                 continue
-            if self.since_boot_s < halt_s:
+            if self.since_boot_s < halt_s and not attempt.order:
                 attempt.halts_at_s = math.inf
                 if attempt.is_halted:
                     attempt.is_halted = False
                     self._cluster.laws.look()
             elif attempt.halts_at_s == math.inf:
-                attempt.halts_at_s = self._random.uniform(halt_s, must_s)
+                is_late = self.since_boot_s >= halt_s
+                first_s, last_s = (halt_s, must_s) if is_late else (self.since_boot_s, self.since_boot_s + LEAD_S)
+                attempt.halts_at_s = self._random.uniform(first_s, min(last_s, must_s))
             if attempt.halts_at_s + shim_files.HALTED_MAX_S <= self.since_boot_s:
                 self._end(key, attempt, "lease-run-out")
             elif attempt.halts_at_s <= self.since_boot_s and not attempt.is_halted:
                 attempt.is_halted = True
                 if attempt.stop_at_s < math.inf:
                     attempt.stop_at_s += LEAD_S  # its end is put off
+            if attempt.is_halted and attempt.order:
+                attempt.stands_by = attempt.order
 
     def _lease(self) -> tuple[float, float]:
         return shim_files.read_lease(str(self.disk.root / shim_files.LEASE)) or (0.0, 0.0)
@@ -367,6 +371,7 @@ class VirtualAgent:
                 "pid": 42,
                 "start_s": attempt.start_s,
                 "progress": as_object(self._machine.sample(attempt)),
+                **({"halted": True} if JobHere(key, attempt).stands() else {}),
             }
             for key, attempt in sorted(self._disk.attempts.items())
             if attempt.phase is AttemptPhase.RUNNING
@@ -379,6 +384,7 @@ class VirtualAgent:
             "leased": self._is_leased(),
             "lease_left_s": self._disk.lease.left_s(self._machine.since_boot_s),
             "halts": True,
+            "halts_told": True,
             "gpus": self._gpus(),
             "jobs": jobs,
             **({} if left_s is None else {"notice": {"reason": "spot", "left_s": left_s}}),
