@@ -55,7 +55,7 @@ tell("given back")
 
 def truth(run: Run) -> Object:
     """What NVML says that processes hold, against what PyTorch's allocator says: the gap is contexts and workspaces."""
-    baseline_bytes = run.used_bytes
+    baseline_bytes = run.used_bytes - _held_by_others(run)
     with _staged(run) as one, _staged(run) as two:
         stages = [_stage(run, (one, two), baseline_bytes) for _ in range(5)]
     for stage in stages:
@@ -75,6 +75,11 @@ def judge_stage(run: Run, stage: Object) -> None:
     whole, rest = sum(process["device_bytes"] for process in processes), stage["used_bytes"]
     close = abs(rest - whole) <= TRUTH_SLACK_BYTES * len(processes)
     run.check(f"{name}: the processes add up to what is used", close, f"{whole} of {rest}")
+
+
+def _held_by_others(run: Run, own: Sequence[int] = ()) -> int:
+    """What processes besides these hold: those of the part before may be about to end."""
+    return sum(held or 0 for pid, held in (run.memory_use.by_pid or {}).items() if pid not in own)
 
 
 @contextmanager
@@ -101,7 +106,8 @@ def _stage(run: Run, processes: Sequence[subprocess.Popen[str]], baseline_bytes:
         told.append(json.loads(line))
     held = run.memory_use.by_pid or {}
     seen = [{**one, "device_bytes": held.get(p.pid) or 0} for one, p in zip(told, processes, strict=True)]
-    used_bytes = run.used_bytes - baseline_bytes
+    own = [process.pid for process in processes]
+    used_bytes = run.used_bytes - baseline_bytes - _held_by_others(run, own)
     for process in processes:
         assert process.stdin is not None
         process.stdin.write("\n")

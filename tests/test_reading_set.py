@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from benchmarks.reading_set import reading_set, size
 
-BOUNDS = {"fifo": (35, 8_350), "srtf": (47, 11_850), "pack": (51, 12_470), "colane": (71, 17_600)}
+BOUNDS = {"fifo": (36, 8_280), "srtf": (48, 11_820), "pack": (52, 12_430), "colane": (72, 17_340)}
 """Files and lines: what is reached, and 3 % more lines. A policy that needs more says in its commit for what."""
 
 

@@ -89,7 +89,7 @@ def test_a_slip_in_any_command_names_the_right_one(name: str) -> None:
 @pytest.mark.parametrize(
     ("typed", "expected"),
     [
-        ("submit -nodes 2 -- true", "No such option: -nodes; did you mean --multi-node?"),
+        ("submit -nodes 2 -- true", "No such option: -nodes; did you mean --nodes?"),
         ("submit -N 2 -- true", "did you mean --multi-node?"),
         ("submit -N2 -- true", "No such option: -N; did you mean --multi-node?"),
         ("submit -n 4 -- true", "did you mean --cores?"),

@@ -142,7 +142,7 @@ def test_figures_7_12_and_13_and_table_ii_are_held_against_what_was_found(found:
 def test_the_eliminator_gives_training_its_speed_back_once_that_was_seen() -> None:
     assert loss_percent("transformer", 900.0, eliminates=False) == pytest.approx(50.0)
     assert loss_percent("transformer", 900.0, eliminates=True) < 2.0
-    assert loss_percent("transformer", 0.0, eliminates=True) == pytest.approx(50.0)
+    assert loss_percent("transformer", 0.0, eliminates=True) < 2.0, "the job that uses all bandwidth was there first"
 
 
 def test_the_papers_tuner_meets_its_table_on_a_slower_gpu_and_on_curves_made_of_it(data: Path) -> None:

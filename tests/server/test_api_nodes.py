@@ -175,7 +175,8 @@ class TestReport:
             await w.submit(name="mine", user="me", labels={"run": "a"})
             desired = (await w.good("GET", "/node/n1"))["jobs"]
             assert desired == [
-                {"id": 1, "attempt": 1, "run": True, "because": "", "slots": [{"gpu": 0, "lane": 0}], "cores": [],
+                {"id": 1, "attempt": 1, "run": True, "halt": False, "because": "",
+                 "slots": [{"gpu": 0, "lane": 0}], "cores": [],
                  "bandwidth_ratio": 1.0,
                  "gang": None, "time_limit_s": None, "memory_limit_bytes": 0, "weight": 1.0, "priority": 0,
                  "kind": "training", "steps_total": None, "paused": False, "to_host": False, "at_rest": False,

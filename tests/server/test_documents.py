@@ -132,8 +132,8 @@ LEFT_OUT: Final[Mapping[str, Mapping[str, Any]]] = {
     },
     "run": {
         "assigned_s": None, "start_s": None, "first_step_s": None, "launch_s": None, "paused_since_s": None,
-        "saves_asked": 0, "host_refusal": "", "ended_on": (), "is_broken_off": False, "went_on_s": None, "began_s": None,
-        "exit": None,
+        "saves_asked": 0, "host_refusal": "", "ended_on": (), "is_broken_off": False, "went_on_s": None,
+        "began_s": None, "exit": None,
     },
     "totals": {
         "served": (), "steps_kept": 0, "failures": 0, "losses": 0, "preemptions": 0, "saves_failed": 0, "sent_back": 0,

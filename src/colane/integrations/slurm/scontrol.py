@@ -196,7 +196,8 @@ def _hosts(text: str) -> list[str]:
         return names
     with suppress(SchedulerError), contact.client() as scheduler:
         hosts = {node["name"]: urlsplit(node["address"]).hostname for node in scheduler.nodes()}
-        return [name if _resolves(name) else hosts.get(name) or name for name in names]
+        found = [name if _resolves(name) else hosts.get(name) or name for name in names]
+        return found if len(set(found)) == len(set(names)) else names  # agents of one machine are told apart by name
     return names
 
 

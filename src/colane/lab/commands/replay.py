@@ -122,7 +122,7 @@ def whatif(  # noqa: PLR0913, PLR0917 - a command line option is a parameter
                 traced = tuple(replace(job, spec=replace(job.spec, share=False)) for job in traced)
             return _with_jobs(request, replace(loaded, cluster=cluster), traced)
 
-        what = [f"{nodes} nodes"] if nodes else []
+        what = [f"--nodes {nodes}"] if nodes else []
         what += [policy] if policy else []
         what += [*(quota or ())] + ([] if share else ["no sharing"])
         tried = [
