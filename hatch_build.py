@@ -106,7 +106,7 @@ class CompileHook(BuildHookInterface[Any]):
         self._work = tempfile.mkdtemp(prefix="colane-compile-")
         source, library = Path(self._work, "src"), Path(self._work, "lib")
         shutil.copytree(Path(self.root, "src"), source, ignore=shutil.ignore_patterns("__pycache__"))
-        self.app.display_info("compiling the decision code, some two minutes (COLANE_COMPILE=0 leaves it as source)")
+        self.app.display_info("compiling the decision code, some 2.5 minutes (COLANE_COMPILE=0 leaves it as source)")
         if not self._compile(source, library):
             if is_demanded():
                 sys.exit("could not compile (a C compiler and Python's headers are needed); see above")
