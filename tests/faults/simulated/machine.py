@@ -149,7 +149,11 @@ class Machine:
         attempt = self.disk.attempts[key]
         if not attempt.claimed and not attempt.spawned:
             self._end(key, attempt, "not-started")
-        elif attempt.alive and attempt.is_halted and shim_files.halt_at_s(self._lease()) <= self.since_boot_s:
+        elif (
+            attempt.alive
+            and attempt.is_halted
+            and (attempt.order or shim_files.halt_at_s(self._lease()) <= self.since_boot_s)
+        ):
             self._end(key, attempt, "signalled")
         elif attempt.alive:
             attempt.stop_at_s = min(attempt.stop_at_s, self._clock.now_s + self._random.uniform(0.0, GRACE_S))
