@@ -123,6 +123,21 @@ def test_more_nodes_are_a_fresh_simulation_of_that_cluster(tmp_path: Path, capsy
     assert told["tried"][1]["differences"]["mean_wait_s"][0] < -0.5
 
 
+def test_a_limit_on_a_user_takes_back_what_nodes_bring(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _exported(tmp_path, TimeWindow(300.0, NOW_S))
+    words = ["whatif", "--past", str(tmp_path), "--ruled", "fifo", "--nodes", "+2", "--quota", "u.running=1", "--json"]
+    assert app.run(words) == 0
+    told = json.loads(capsys.readouterr().out)["tried"][1]
+    assert told["name"] == "--nodes +2, u.running=1"
+    assert told["differences"]["mean_wait_s"][0] == pytest.approx(0.0, abs=0.01)
+
+
+def test_a_wait_that_is_off_is_not_trusted_though_the_rest_is_near() -> None:
+    was = [ReplayedJob(f"{n}", 0.0, 10.0, 1000.0) for n in range(3)]
+    assert not trust(was, [one._replace(start_s=20.0) for one in was]).is_trusted
+    assert trust(was, was).is_trusted
+
+
 def test_the_same_past_gives_the_same_bytes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     _exported(tmp_path, TimeWindow(300.0, NOW_S))
     told = []

@@ -242,8 +242,8 @@ class Trust(NamedTuple):
 
     @property
     def is_trusted(self) -> bool:
-        """Whether its mean wait and makespan are near."""
-        return all(abs(self.errors[name]) <= TRUSTED_RATIO for name in ("mean_jct_s", "makespan_s"))
+        """Whether mean wait, mean time to end and makespan are near."""
+        return all(abs(self.errors[name]) <= TRUSTED_RATIO for name in ("mean_wait_s", "mean_jct_s", "makespan_s"))
 
 
 def trust(was: Sequence[ReplayedJob], simulated: Sequence[ReplayedJob]) -> Trust:
