@@ -17,7 +17,8 @@ from colane.model.job_spec import JobSpec, under
 from colane.perf.beliefs import Beliefs
 from colane.policyfiles.load import create
 from colane.server.planning.copies import ask
-from colane.server.planning.least import GB, least_changes
+from colane.server.planning.least import least_changes
+from colane.server.planning.plans import GB
 from tests.core.worlds import World, make_node
 
 NOW_S = 10.0

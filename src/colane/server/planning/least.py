@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from time import monotonic
@@ -14,8 +14,8 @@ from colane.core.events import Tick
 from colane.model.job import Job, JobId
 from colane.model.job_spec import JobSpec, under
 from colane.server.planning.copies import ask
+from colane.server.planning.plans import SmallerNeed, smaller_than
 
-GB: Final = 10**9
 BUDGET_S: Final = 0.5
 ONE_BY_ONE_MAX: Final = 16  # so many values of a need are each tried
 
@@ -52,7 +52,8 @@ def least_changes(core: Core, job_id: JobId, now_s: float, budget_s: float = BUD
 
     if starts():
         return []
-    for field, option, values in _otherwise(job.effective, core):
+    for need in _otherwise(job, core):
+        field, values = need.field, need.values
         best: Value | bool = False
         if len(values) <= ONE_BY_ONE_MAX:
             best = next((value for value in reversed(values) if starts(**{field: value})), False)
@@ -60,8 +61,7 @@ def least_changes(core: Core, job_id: JobId, now_s: float, budget_s: float = BUD
             place = bisect_left(range(1, len(values)), True, key=lambda place: not starts(**{field: values[place]}))
             best = values[place]
         if best is not False:
-            size = best // GB if field == "gpu_memory_bytes" and isinstance(best, int) else best
-            found.append(LeastChange(field, best, option.format(size)))
+            found.append(LeastChange(field, best, need.said(best)))
     return found
 
 
@@ -73,19 +73,17 @@ def _starts_with(core: Core, job: Job, spec: JobSpec, now_s: float) -> bool:
     return outcome.rejected is None and core.state.jobs[job.id].placement is not None
 
 
-def _otherwise(spec: JobSpec, core: Core) -> Iterator[tuple[str, str, Sequence[Value]]]:
-    """Needs that could be less, with the values to try, the least that is asked for first."""
-    if spec.gpus > 1 and not spec.sizes:
-        step = spec.gpus_per_node or 1
-        yield "gpus", "--gpus {}", range(step, spec.gpus, step)
-    if spec.gpus and spec.gpu_memory_bytes is not None and spec.gpu_memory_bytes > GB:
-        yield "gpu_memory_bytes", "--gpu-memory {}GB", [GB * one for one in range(1, -(-spec.gpu_memory_bytes // GB))]
-    if spec.gpus and spec.gpu_type is not None:
-        yield "gpu_type", "any GPU type (no --gpu-type)", [None]
-    if spec.cores > 1:
-        yield "cores", "--cores {}", range(1, spec.cores)
+def _otherwise(job: Job, core: Core) -> Iterator[SmallerNeed]:
+    """Yield needs that could be less, with the values to try, the least that is asked for first."""
+    spec, nodes = job.effective, [node.node for node in core.state.nodes.values()]
+    most_bytes = max([gpu.memory_bytes for node in nodes for gpu in node.gpus], default=0)
+    for need in smaller_than(
+        spec.gpus, spec.gpu_memory_bytes, spec.gpu_type, spec.cores, most_bytes, spec.gpus_per_node or 1
+    ):
+        if need.field != "gpus" or not spec.sizes:
+            yield need
     if spec.gpus_per_node:
-        yield "gpus_per_node", "any GPUs (no --gpus-per-node)", [0]
-    for pool in dict.fromkeys(node.node.pool for node in core.state.nodes.values()):
+        yield SmallerNeed("gpus_per_node", "--gpus-per-node", [0])
+    for pool in dict.fromkeys(node.pool for node in nodes):
         if pool != spec.pool:
-            yield "pool", "--pool {}", [pool]
+            yield SmallerNeed("pool", "--pool", [pool])

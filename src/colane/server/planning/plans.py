@@ -49,6 +49,8 @@ class SmallerNeed:
         """Return the option with a value, as a user gives it."""
         if value is None:
             return f"any GPU type (no {self.option})"
+        if self.field == "gpus_per_node":
+            return f"any GPUs (no {self.option})"
         if self.field == "gpu_memory_bytes" and isinstance(value, int):
             return f"{self.option} {value / GB:g}GB"
         return f"{self.option} {value}"
@@ -66,14 +68,20 @@ class SmallerNeed:
 def smaller_needs(request: JobRequest, nodes: Iterable[NodeRecord]) -> Iterator[SmallerNeed]:
     """Yield the needs of a request that could be smaller: GPUs, memory of each, their type, cores."""
     asked = in_base_units(request)
-    least, memory, cores = min(asked.gpus), asked.gpu_memory_bytes, asked.cores
-    if least > 1:
-        yield SmallerNeed("gpus", "--gpus", range(1, min(least, VALUES_MAX)))
-    if least and memory is not None and memory > GB:
-        sizes = {gpu.memory_bytes for record in nodes for gpu in record.node.gpus}
-        most = min(memory - 1, max(sizes, default=0))
+    most_bytes = max([gpu.memory_bytes for record in nodes for gpu in record.node.gpus], default=0)
+    yield from smaller_than(min(asked.gpus), asked.gpu_memory_bytes, asked.gpu_type, asked.cores, most_bytes)
+
+
+def smaller_than(
+    gpus: int, memory: int | None, gpu_type: str | None, cores: int, most_bytes: int, step: int = 1
+) -> Iterator[SmallerNeed]:
+    """Yield what could be less than these needs: GPUs come in steps, and no GPU has more than `most_bytes`."""
+    if gpus > 1:
+        yield SmallerNeed("gpus", "--gpus", range(step, min(gpus, VALUES_MAX), step))
+    if gpus and memory is not None and memory > GB:
+        most = min(memory - 1, most_bytes)
         yield SmallerNeed("gpu_memory_bytes", "--gpu-memory", [GB * one for one in range(1, most // GB + 1)])
-    if least and asked.gpu_type is not None:
+    if gpus and gpu_type is not None:
         yield SmallerNeed("gpu_type", "--gpu-type", [None])
     if cores > 1:
         yield SmallerNeed("cores", "--cores", range(1, min(cores, VALUES_MAX)))
