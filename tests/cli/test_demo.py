@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import signal
 import subprocess
@@ -12,9 +13,12 @@ from typing import Any
 import pytest
 
 from colane.cli.errors import MisuseError
+from colane.lab.demo import command as demo_command
+from colane.lab.demo import elsewhere
 from colane.lab.demo import mixed as demo_mixed
 from colane.lab.demo import plan as demo_plan
 from colane.lab.demo.mixed import MixedPlan, make_mixed_plan
+from colane.lab.demo.screen import PlainScreen
 from colane.model.hardware import Gpu
 from tests.cli.conftest import COLANE, START_MAX_S, Colane, environment, until_gone
 from tests.needs import needs
@@ -190,3 +194,31 @@ def test_cifar10_is_used_where_it_lies(tmp_path: Path) -> None:
 def test_devices_that_are_not_there() -> None:
     with pytest.raises(MisuseError, match="cpu:9999"):
         demo_plan.make_plan("cpu:9999", Path(), None)
+
+
+DAY = """timestamp,duration,num_gpus,gpu_time,cluster
+2017-10-05 07:01:55,4000,8,32000,6c71a0
+2017-10-05 06:13:03,600,1,600,6c71a0
+2017-10-05 06:13:03,600,1,600,11cb48
+2017-10-06 06:13:03,600,1,600,6c71a0
+"""
+
+
+@pytest.mark.parametrize("is_at_hand", [True, False])
+def test_after_the_live_part_the_same_policies_decide_on_more_machines(
+    tmp_path: Path, is_at_hand: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(elsewhere, "V100_JOBS", "poisson:jobs=4,gap=300")
+    monkeypatch.setattr(elsewhere, "V100_SEEDS", (0,))
+    monkeypatch.setenv("COLANE_DATA", str(tmp_path))
+    if is_at_hand:
+        (tmp_path / "traces").mkdir()
+        with gzip.open(tmp_path / "traces" / "philly.csv.gz", "wt") as file:
+            file.write(DAY)
+    v100s, day, costs = demo_command.simulate_elsewhere(tmp_path, PlainScreen())
+    assert "4 jobs take" in v100s
+    assert ("2 jobs take" if is_at_hand else "no folder with traces/philly.csv.gz") in day
+    assert "under colane" in costs
+    said = capsys.readouterr().out
+    assert all(sentence in said for sentence in (v100s, day, costs))
+    assert (tmp_path / "elsewhere.png").read_bytes().startswith(b"\x89PNG")

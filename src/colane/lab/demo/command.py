@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
@@ -98,8 +98,9 @@ def demo(
         made["mixed"], lost = _mixed(out if mixed else out / MIXED_DIR, devices, screen)
         failed += lost
         _show(made["mixed"], as_json=as_json)
+    said = simulate_elsewhere(out, screen) if paper is None and not mixed else []
     if as_json:
-        _print_json(made)
+        _print_json(made, said)
     if failed:
         raise FailureError(f"{failed} of the jobs did not succeed; their last words stand above")
 
@@ -122,6 +123,19 @@ def _mixed(out: Path, devices: str | None, screen: Screen) -> tuple[Report, int]
     with _state() as state_dir:
         plan = make_mixed_plan(devices, state_dir / "saved")
         return run_mixed(plan, state_dir, out, screen)
+
+
+def simulate_elsewhere(out: Path, screen: Screen) -> list[str]:
+    """What the same policies do where there is more to decide: sentences, and a picture."""
+    screen.say("simulating the same policies on more machines")
+    from colane.lab.demo import elsewhere  # noqa: PLC0415 - imported late
+
+    with _state() as folder:
+        outcomes = elsewhere.run(folder)
+    said = elsewhere.sentences(outcomes)
+    for line in (*said, f"picture: {elsewhere.draw(outcomes, out / 'elsewhere.png')}"):
+        screen.say(line)
+    return said
 
 
 @contextmanager
@@ -188,7 +202,7 @@ def _show(made: Report, *, as_json: bool) -> None:
         print_report(made)
 
 
-def _print_json(made: Mapping[str, Report]) -> None:
-    """One document: the summary of the only batch, or those of both by name."""
+def _print_json(made: Mapping[str, Report], said: Sequence[str]) -> None:
+    """One document: the summary of the only batch, or those of both by name with what was said of other machines."""
     found = {name: json.loads(report.summary_json.read_text(encoding="utf-8")) for name, report in made.items()}
-    output.print_json(found if len(found) > 1 else next(iter(found.values())))
+    output.print_json({**found, "elsewhere": said} if len(found) > 1 else next(iter(found.values())))

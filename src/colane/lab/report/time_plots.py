@@ -42,7 +42,18 @@ def time_bars(groups: Mapping[str, Sequence[JobTime]]) -> Figure:
     Args:
         groups: Times of the jobs of each group.
     """
-    panels = _panels(groups)
+    return _drawn(_panels(groups))
+
+
+@style.styled
+def mean_bars(panels: Mapping[str, Mapping[str, Sequence[JobTime]]]) -> Figure:
+    """A bar for each group of each panel, the mean of its jobs."""
+    return _drawn({
+        title: [(name, mean_parts_s(times)) for name, times in groups.items()] for title, groups in panels.items()
+    })  # fmt: skip
+
+
+def _drawn(panels: Mapping[str, Sequence[tuple[str, dict[str, float]]]]) -> Figure:
     rows = [len(bars) for bars in panels.values()]
     fig = style.new_figure(1.0 + ROW_INCH * sum(rows) + 0.35 * len(rows), is_wide=True)
     every = fig.subplots(len(panels), 1, sharex=True, squeeze=False, height_ratios=rows)[:, 0]
