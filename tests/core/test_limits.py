@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
 from math import inf
 
 import pytest
@@ -19,12 +20,14 @@ from colane.core.events import (
     Ended,
     GroupsSeen,
     NodeRegistered,
+    Outcome,
     ResumeRequested,
     Submitted,
     SuspendRequested,
 )
+from colane.core.usage import UsedGpus, month_of
 from colane.model.job import Exit, Job, JobId, JobSpec
-from colane.model.limits import GroupQuota, Limits, Quotas
+from colane.model.limits import GroupQuota, Limits, QosQuota, Quotas
 from colane.model.phases import HoldKind
 from colane.model.placement import Turns
 from colane.model.plan import Plan
@@ -66,6 +69,12 @@ class Site:
     def end(self, job: JobId) -> tuple[Job, ...]:
         end = Ended(job, self.core.state.jobs[job].attempt, "exited", Exit(0, None), 0.0, self.now_s)
         return self.core.step([end], self.now_s).jobs
+
+    def job(self, job: JobId) -> Job:
+        return self.core.state.jobs[job]
+
+    def step(self) -> Outcome:
+        return self.core.step([], self.now_s)
 
     @property
     def running(self) -> list[int]:
@@ -278,3 +287,84 @@ def test_held_jobs_of_before_are_let_go_where_there_are_no_limits_any_more() -> 
         replace(site.core.config, limits=Quotas()),
     )
     assert [job.id for job in core.step([], 1.0).jobs] == [2]
+
+
+MONTH_S = 1_767_225_600.0  # 2026-01-01
+BUDGET = Quotas(groups={"lab": GroupQuota(Limits(gpu_hours_per_month=10), frozenset({"ann", "bob"}))})
+
+
+@pytest.mark.parametrize("policy", ["fifo-skip", "easy-backfill", "colocate", "srtf", "las", "colane"])
+def test_no_job_starts_once_a_budget_is_used_up_and_the_next_month_lets_them(policy: str) -> None:
+    site = Site(BUDGET, policy)
+    site.now_s = MONTH_S + 86_400
+    first = site.submit("ann", gpus=4)
+    site.submit("carl", gpus=1)
+    assert len(site.running) == 2
+    wake_s = site.step().wake_s
+    assert wake_s is not None
+    assert site.core.limits is not None
+    site.now_s += 2.4 * 3600  # 9.6 of 10 GPU-hours
+    second = site.submit("bob", gpus=1)
+    assert site.job(second).placement is not None
+    spent_s = site.step().wake_s
+    assert spent_s is not None
+    assert site.now_s < spent_s <= site.now_s + 0.1 * 3600, "looked at when it is used up"
+    site.now_s = spent_s + 1
+    late, without = site.submit("bob", gpus=1), site.submit("bob", gpus=0, cores=1)
+    assert site.job(late).is_held(HoldKind.LIMIT)
+    assert not site.job(without).holds
+    assert site.job(first).placement is not None, "what runs goes on"
+    why = site.core.why(late, site.now_s)
+    assert why.why is Why.BUDGET
+    assert "group lab's budget of 10 GPU-hours a month is used up: 10.0 GPU-hours" in sentence_of(why)
+    assert site.core.limits.budgets(site.now_s, "carl") == []
+    site.end(first)
+    site.end(second)
+    assert site.job(late).is_held(HoldKind.LIMIT), "what was used stays used"
+    ((name, gpu_s, used_s),) = site.core.limits.budgets(site.now_s, "ann")
+    assert (name, gpu_s) == ("group lab", 36_000)
+    assert used_s == pytest.approx(36_000, abs=30)
+    assert site.step().wake_s == MONTH_S + 31 * 86_400
+    site.now_s = MONTH_S + 31 * 86_400
+    site.step()
+    assert not site.job(late).holds
+    assert site.job(late).placement is not None
+
+
+def test_a_budget_counts_what_was_used_before_a_restart_and_after_a_change_of_months() -> None:
+    used = [UsedGpus("ann", 1.0, MONTH_S, 0, MONTH_S, 35_000.0), UsedGpus("bob", 1.0, 0.0, 0, MONTH_S - 1, 9e9)]
+    state = ClusterState.restore([], [], Beliefs(), used=used)
+    core = Core(create("fifo-skip"), state, CoreConfig(runs_at_once=True, limits=BUDGET))
+    core.step([NodeRegistered(make_node("v", 4))], MONTH_S + 5)
+    assert core.limits is not None
+    assert core.limits.budgets(MONTH_S + 5) == [("group lab", 36_000, 35_000)]
+    core.limit(Quotas(BUDGET.default, groups={"lab": GroupQuota(Limits(gpu_hours_per_month=1), frozenset({"ann"}))}))
+    core.step([Submitted(JobId(1), JobSpec(name="j", user="ann", family="f"))], MONTH_S + 6)
+    assert core.state.jobs[JobId(1)].is_held(HoldKind.LIMIT)
+    core.limit(Quotas())
+    core.step([], MONTH_S + 7)
+    assert not core.state.jobs[JobId(1)].holds
+
+
+@pytest.mark.parametrize("now_s", [0.0, 951_782_400.0, 951_868_800.0, MONTH_S - 0.5, MONTH_S, MONTH_S + 58 * DAY_S])
+def test_months_are_those_of_the_calendar(now_s: float) -> None:
+    first = datetime.fromtimestamp(now_s, UTC).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+    following = (first + timedelta(days=32)).replace(day=1)
+    assert month_of(now_s) == (first.timestamp(), following.timestamp())
+
+
+QOS = Quotas(Limits(), qos={"vip": QosQuota(Limits(gpus=4), Limits(running=1)), "low": QosQuota(Limits(), Limits())})
+
+
+def test_limits_of_a_qos_bound_all_its_jobs_and_those_of_each_user() -> None:
+    site = Site(QOS)
+    vip = {"labels": {"qos": "vip"}}
+    first, second = site.submit("ann", gpus=2, **vip), site.submit("ann", gpus=1, **vip)
+    assert site.why(second).startswith("QOSMaxJobsPerUserLimit: ann in qos vip's limit of 1 running job is reached")
+    others = [site.submit("bob", gpus=2, **vip), site.submit("carl", gpus=1, **vip), site.submit("ann", gpus=1)]
+    others.append(site.submit("ann", gpus=1, labels={"qos": "low"}))
+    running = [site.job(job).placement is not None for job in (first, second, *others)]
+    assert running == [True, False, True, False, True, True]
+    assert site.why(others[1]).startswith("QOSGrpGRES: qos vip's limit of 4 GPUs is reached")
+    site.end(first)
+    assert [site.job(job).placement is not None for job in (second, others[1])] == [True, True]

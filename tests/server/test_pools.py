@@ -28,6 +28,17 @@ qos = ["debug", "normal"]
 [pool.labs]
 users = ["carl"]
 groups = ["lab", "{OWN}"]
+[qos.vip]
+priority = 50
+gpus_max = 3
+time_limit_max = "6h"
+running_per_user = 1
+gpus = 2
+groups = ["lab"]
+[qos.debug]
+gpus_max = 4
+[qos.long]
+preemptible = true
 [pool.usual]
 time_limit_default = "2h"
 [features]
@@ -75,6 +86,8 @@ async def test_pools_are_told_as_partitions_are(rules: Any) -> None:
         ({"time_limit_s": 60.0}, 60),
         ({"qos": "debug"}, 1800),
         ({"qos": "sweep"}, 3600),
+        ({"qos": "long"}, 3600),
+        ({"qos": "vip", "user": "ann"}, 3600 * 6),
         ({"pool": "short"}, 600),
         ({"pool": "short", "qos": "debug"}, 600),
         ({"pool": "usual"}, 7200),
@@ -104,6 +117,11 @@ async def test_a_job_has_the_time_limit_of_its_pool(
         ({"time_limit": "25h"}, "time_limit", "must be at most 24h in pool default, got 25h"),
         ({"pool": "short", "time_limit_s": 660.0}, "time_limit", "must be at most 10m in pool short, got 11m"),
         ({"pool": "short", "qos": "sweep"}, "qos", "must be one of debug, normal in pool short, got sweep"),
+        ({"qos": "vip", "user": "bob"}, "qos", "'vip' is for group lab: choose another qos"),
+        ({"qos": "vip", "user": "ann", "gpus": 4}, "gpus", "must be at most 3 of qos vip, got 4"),
+        ({"qos": "vip", "user": "ann", "time_limit": "7h"}, "time_limit", "must be at most 360m of qos vip, got 420m"),
+        ({"qos": "vip", "user": "ann", "priority": -1}, "priority", "is 50 of qos vip: leave it out, or the qos"),
+        ({"qos": "vipp"}, "qos", "must be one of debug, normal, sweep, vip, long, got 'vipp'"),
         ({"pool": "labs", "user": "bob"}, "pool", f"'labs' is for carl, group lab, group {OWN}: choose another pool"),
     ],
 )
@@ -191,6 +209,14 @@ async def test_a_limit_is_not_raised_past_that_of_its_pool(rules: Any) -> None:
         ("[pool.a]\ntime_limit_max = '1h'\ntime_limit_default = '2h'", "time_limit_default: must be at most"),
         ("[pool.a]\nusers = 'ann'", "pool.a.users: must be names"),
         ("[pool.a]\nqos = ['fast']", "pool.a.qos: "),
+        ("[qos.vip]\npriorty = 3", "qos.vip.priorty: did you mean priority"),
+        ("[qos.vip]\npriority = 'high'", "qos.vip.priority: must be a whole number"),
+        ("[qos.vip]\npreemptible = 1", "qos.vip.preemptible: must be true or false"),
+        ("[qos.vip]\ntime_limit_max = 3", "qos.vip.time_limit_max: must be a time"),
+        ("[qos.vip]\ngpus_max = -1", "qos.vip.gpus_max: must be a whole number"),
+        ("[qos.vip]\ngroups = ['no-such-group-here']", "qos.vip.groups: this machine has no group"),
+        ("[qos.'a b']\npriority = 1", "qos.a b: must be a word"),
+        ("qos = 3", "qos: must be tables [qos.NAME]"),
         ("features = 3", "features: must be names of nodes by feature"),
         ("[features]\na100 = 'n1'", "features.a100: must be names"),
         ("[features]\n'a&b' = ['n1']", "features.a&b: must be a word"),
@@ -203,3 +229,33 @@ def test_a_file_that_says_what_cannot_be(tmp_path: Path, text: str, says: str) -
         read_pools(tmp_path / "limits.toml")
     assert says in str(error.value)
     assert "\n" not in str(error.value)
+
+
+async def test_a_qos_of_the_operator_s_is_shown_and_bounds_what_runs(rules: Any, tmp_path: Path) -> None:
+    quotas = read_quotas(tmp_path / "limits.toml")
+    async with world(pools=rules, quotas=quotas) as w:
+        await w.good("POST", "/node", node(gpus=4))
+        first, second = [await w.submit(**SLEEP, user="ann", qos="vip") for _ in range(2)]
+        shown = await w.good("GET", f"/job/{first}")
+        assert (shown["labels"]["qos"], shown["priority"]) == ("vip", 50)
+        why = await w.good("GET", f"/job/{second}/why")
+        assert (why["why"], "ann in qos vip's limit of 1 running job" in why["sentence"]) == ("limit", True)
+        status, said = await w.refused("POST", "/job", {**SLEEP, "user": "ann", "qos": "vip", "gpus": 3})
+        assert (status, "must be at most 2, the limit of qos vip, got 3" in str(said)) == (422, True)
+        answer = await w.http.post(f"/job/{second}/change", json={"time_limit": "7h"})
+        assert "must be at most 6h of qos vip, got 7h" in answer.text
+
+
+async def test_a_budget_that_is_used_up_is_told_in_the_refusal_and_in_the_usage(tmp_path: Path) -> None:
+    (tmp_path / "limits.toml").write_text('[group.lab]\nmembers = ["ann"]\ngpu_hours_per_month = 0\n')
+    async with world(quotas=read_quotas(tmp_path / "limits.toml")) as w:
+        await w.good("POST", "/node", node(gpus=1))
+        for path, body in (("/job", {**SLEEP, "user": "ann"}), ("/jobs", [{**SLEEP, "user": "ann"}] * 80)):
+            status, said = await w.refused("POST", path, body)
+            assert status == 429
+            assert "group lab's budget of 0 GPU-hours a month is used up (0.0 since the month began)" in str(said)
+            assert "gpu_hours_per_month" in str(said)
+        await w.submit(**SLEEP, user="bob")
+        await w.submit(**{**SLEEP, "gpus": 0}, user="ann")
+        (told,) = await w.good("GET", "/usage/budgets")
+        assert (told["name"], told["gpu_s"], told["used_gpu_s"]) == ("group lab", 0, 0)

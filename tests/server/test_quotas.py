@@ -54,7 +54,7 @@ def test_a_file_says_it(tmp_path: Path) -> None:
         ("[default", "limits.toml: "),
         (
             "[groups.x]\ngpus = 1",
-            "there is no table 'groups'; there are [default], [user.NAME], [group.NAME], [pool.NAME] and [features]",
+            "there is no table 'groups'; there are [default], [user.NAME], [group.NAME], [qos.NAME], [pool.NAME] and ",
         ),
         ("group = 3", "group: must be tables [group.NAME]"),
         ("[group.no-such-group-here]\ngpus = 1", "has no group 'no-such-group-here'; name its users: members"),
@@ -65,6 +65,9 @@ def test_a_file_says_it(tmp_path: Path) -> None:
         ('[group.lab]\nmembers = ["ann"]\ngpus = 1\nguaranteed_gpus = 2', "must be at most gpus, which is 1, got 2"),
         ("[group.root]\nguaranteed_gpus = 2", "guaranteed_gpus: name the users it is for: members = [...]"),
         ("[user.ann]\nguaranteed_gpus = 2", "user.ann.guaranteed_gpus: "),
+        ("[group.no-such-group-here]\ngpu_hours_per_month = 5", "this machine has no group 'no-such-group-here'"),
+        ("[user.ann]\ngpu_hours_per_month = 0.5", "user.ann.gpu_hours_per_month: must be a whole number"),
+        ("[qos.vip]\nrunning = -1", "qos.vip.running: must be a whole number"),
         ("user = 3", "user: must be tables"),
         ("[user]\nann = 3", "user.ann: must be a table of gpus"),
         ("[default]\ngpu = 1", "default.gpu: did you mean gpus"),

@@ -68,6 +68,7 @@ METHODS = {
     "/job/{number}/co_runners": "GET",
     "/job/{number}/cost": "GET",
     "/usage/days": "GET",
+    "/usage/budgets": "GET",
     "/usage/used": "GET",
     "/usage/waiting": "GET",
     "/usage/ended": "GET",

@@ -45,7 +45,7 @@ async def test_presets() -> None:
         ({"qos": "debug", "priority": 5}, "priority", "is 100 of qos debug: leave it out, or the qos"),
         ({"qos": "debug", "time_limit": "31m"}, "time_limit", "must be at most 30m of qos debug, got 31m"),
         ({"qos": "debug", "gpus": 3}, "gpus", "must be at most 2 of qos debug, got 3"),
-        ({"qos": "best"}, "qos", "must be 'debug', 'normal' or 'sweep'"),
+        ({"qos": "best"}, "qos", "must be one of debug, normal, sweep, got 'best'"),
     ],
 )
 async def test_what_a_preset_does_not_allow(fields: dict[str, object], field: str, says: str) -> None:

@@ -194,6 +194,15 @@ class MovesAnswer(TypedDict):
     after: list[MoveObject]
 
 
+class BudgetObject(TypedDict):
+    """GPU seconds that a user or a group may use in a month of the calendar, those used, and when the next begins."""
+
+    name: str
+    gpu_s: float
+    used_gpu_s: float
+    until_s: float
+
+
 class UsageDayObject(TypedDict):
     """What a user has had on a day: `start_s` is its beginning, unix time, in UTC.
 

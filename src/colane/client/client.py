@@ -51,7 +51,7 @@ if TYPE_CHECKING:
         UsageObject,
     )
     from colane.api.samples import NodeSamplesAnswer
-    from colane.api.seeing import ActCostObject, EfficiencyAnswer, OverviewAnswer
+    from colane.api.seeing import ActCostObject, BudgetObject, EfficiencyAnswer, OverviewAnswer
     from colane.api.stacks import StacksAnswer
 
 TIMEOUT_S: Final = 60.0  # ten thousand jobs in one request take a few seconds
@@ -378,6 +378,10 @@ class Client:
     def usage(self, since_s: float = 0.0) -> list[UsageObject]:
         """Return what users have had since a unix time, and what they have now."""
         return list(self._get("/usage", since_s=max(0.0, since_s)))
+
+    def budgets(self) -> list[BudgetObject]:
+        """Return what is used of the GPU-hours that users and groups may use in this month; empty without budgets."""
+        return list(self._get("/usage/budgets"))
 
     def agent_settings(self) -> AgentSettingsAnswer:
         """Return what agents are set to where nothing else is said to them."""

@@ -173,6 +173,7 @@ class Core:
     def limit(self, quotas: Quotas) -> None:
         """Go by these limits from the next step on."""
         state, self.config = self.state, replace(self.config, limits=quotas)
+        state.usage.is_charged = state.usage.is_charged or quotas.have_budgets
         state.guarantees, state.limits, self.limits = quotas.guarantees, None, None
         if quotas.hold or any(job.is_held(HoldKind.LIMIT) for job in state.jobs.values()):
             state.limits = self.limits = LimitBook(quotas, self.config.limit_passes_s)
@@ -328,6 +329,7 @@ class Core:
         self._settle(step)
         if limits is not None:
             limits.begin()
+            self._timers.look_s = limits.spend(state.usage, state.jobs.values(), step.now_s)
             self._review_limits(step, limits)
         if asks and changed.left:
             changed.resume()

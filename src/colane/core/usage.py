@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 
 from colane.model.job import Job
 
+DAY_S: Final = 24 * 3600.0
 HALF_LIFE_S: Final = 7 * 24 * 3600.0  # of use, where the policy names none
 
 
@@ -29,6 +30,34 @@ class UsedGpus(NamedTuple):
     at_s: float  # when they counted so much
     # jobs in a row that must keep to their declared totals of steps before these are believed again
     truths_owed: int = 0
+    month_s: float = 0.0  # when the month began, by the calendar, in which it was charged last
+    month_gpu_s: float = 0.0  # GPU seconds in that month, each in full
+
+    def in_month(self, month_s: float) -> float:
+        """GPU seconds of jobs that have left their GPUs, in the month that began then."""
+        return self.month_gpu_s if self.month_s == month_s else 0.0
+
+
+def month_of(now_s: float) -> tuple[float, float]:
+    """When the month of the calendar began, and when the next one does (UTC)."""
+    first = _first_of_month(int(now_s // DAY_S))
+    return first * DAY_S, _first_of_month(first + 32) * DAY_S
+
+
+def _first_of_month(day: int) -> int:
+    """The first day of a day's month, both counted from 1970-01-01.
+
+    Source: H. Hinnant, chrono-compatible low-level date algorithms (civil_from_days): years begin in March.
+    """
+    of_era = (day + 719_468) % 146_097
+    year = (of_era - of_era // 1460 + of_era // 36_524 - of_era // 146_096) // 365
+    of_year = of_era - (365 * year + year // 4 - year // 100)
+    return day - of_year + (153 * ((5 * of_year + 2) // 153) + 2) // 5
+
+
+def gpu_s_since(job: Job, month_s: float, now_s: float) -> float:
+    """GPU seconds of a job on the GPUs that it holds now, of those since the month began."""
+    return job.gpu_count * min(held_s(job, now_s), now_s - month_s) if job.gpus_held else 0.0
 
 
 def held_s(job: Job, now_s: float) -> float:
@@ -77,7 +106,10 @@ class UsageBook:
 
     def owe_truths(self, user: str, truths: int, now_s: float) -> None:
         """So many from now on."""
-        self.used[user] = self.charged[user] = UsedGpus(user, self.of(user, now_s), now_s, truths)
+        known = self.used.get(user) or UsedGpus(user, 0.0, now_s)
+        self.used[user] = self.charged[user] = known._replace(
+            gpu_s=self.of(user, now_s), at_s=now_s, truths_owed=truths
+        )
 
     def charge(self, job: Job, now_s: float) -> None:
         """A job leaves the GPUs it has held."""
@@ -85,7 +117,9 @@ class UsageBook:
             return
         more_gpu_s = counted_gpu_s(job, now_s, self.half_life_s)
         if more_gpu_s > 0:
-            user = job.spec.user
-            self.used[user] = self.charged[user] = UsedGpus(
-                user, self.of(user, now_s) + more_gpu_s, now_s, self.truths_owed(user)
+            user, month_s = job.spec.user, month_of(now_s)[0]
+            known = self.used.get(user) or UsedGpus(user, 0.0, now_s)
+            in_month = known.in_month(month_s) + gpu_s_since(job, month_s, now_s)
+            self.used[user] = self.charged[user] = known._replace(
+                gpu_s=self.of(user, now_s) + more_gpu_s, at_s=now_s, month_s=month_s, month_gpu_s=in_month
             )

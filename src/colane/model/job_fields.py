@@ -40,7 +40,6 @@ from colane.model.job_spec import (
     CoreHint,
     IfNever,
     JobKind,
-    Qos,
     Ranks,
     parse_category,
     parse_nodes,
@@ -207,10 +206,12 @@ JOB_FIELDS: Final = (
         shelf=Shelf.JOB, shown="{value}", column="priority",
     ),
     JobField(
-        "qos", OneOf(Qos), "how it is served: `debug` first, small and short; `sweep` last, to be stopped for others",
-        default=Qos.NORMAL,
+        "qos", NAME, "how it is served: `debug` first, small and short; `sweep` last, to be stopped for others; or as "
+        "the operator has it",
+        default="normal",
         option=Option(
-            "debug: first, at most 30 minutes and 2 GPUs. sweep: last, may be stopped for others.", ("--qos",)
+            "debug: first, at most 30 minutes and 2 GPUs. sweep: last, may be stopped for others. Or as the operator "
+            "has it.", ("--qos",)
         ),
         in_spec=False, shelf=Shelf.NONE,
     ),

@@ -44,14 +44,6 @@ class BatchOf(StrEnum):
     PER_GPU = "per-gpu"
 
 
-class Qos(StrEnum):
-    """How a job is served."""
-
-    DEBUG = "debug"
-    NORMAL = "normal"
-    SWEEP = "sweep"
-
-
 class Category(StrEnum):
     """Kinds of training that differ in what their CPU side has to do (CODA, paper D, section IV-B)."""
 

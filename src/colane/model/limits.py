@@ -40,15 +40,18 @@ class Limits:
     queued: int | None = None  # jobs that wait
     submits_per_minute: int | None = None  # jobs submitted within any minute
     deadline_gpus: int | None = None  # GPUs that are promised at once for deadlines, which go before all other jobs
+    gpu_hours_per_month: int | None = None  # GPU-hours of jobs within a month of the calendar, which begins at 0:00 UTC
 
     def __reduce__(self) -> tuple[object, ...]:
         """Compiled, a frozen record does not take its fields one by one, as pickle gives them."""
-        return _limits, (self.gpus, self.running, self.queued, self.submits_per_minute, self.deadline_gpus)
+        return _limits, (
+            self.gpus, self.running, self.queued, self.submits_per_minute, self.deadline_gpus, self.gpu_hours_per_month
+        )  # fmt: skip
 
     @property
     def holds(self) -> bool:
         """Whether jobs may have to be held back."""
-        return self.gpus is not None or self.running is not None
+        return self.gpus is not None or self.running is not None or self.gpu_hours_per_month is not None
 
 
 def _limits(
@@ -57,10 +60,12 @@ def _limits(
     queued: int | None,
     submits_per_minute: int | None,
     deadline_gpus: int | None = None,
+    gpu_hours_per_month: int | None = None,
 ) -> Limits:
     return Limits(
-        gpus=gpus, running=running, queued=queued, submits_per_minute=submits_per_minute, deadline_gpus=deadline_gpus
-    )
+        gpus=gpus, running=running, queued=queued, submits_per_minute=submits_per_minute, deadline_gpus=deadline_gpus,
+        gpu_hours_per_month=gpu_hours_per_month,
+    )  # fmt: skip
 
 
 class Bound(NamedTuple):
@@ -89,6 +94,16 @@ class GroupQuota:
         return GroupQuota, (self.limits, self.members, self.guaranteed_gpus)
 
 
+class QosQuota(NamedTuple):
+    """Of jobs that are served in one way."""
+
+    limits: Limits  # of all of them together
+    per_user: Limits  # of those of each user
+
+
+QOS_LABEL: Final = "qos"  # label that says how a job is served, where that is not the usual way
+
+
 @dataclass(frozen=True, slots=True)
 class Quotas:
     """Limits of all users."""
@@ -96,17 +111,18 @@ class Quotas:
     default: Limits = field(default_factory=Limits)  # of each user without limits of their own
     users: Mapping[str, Limits] = field(default_factory=dict)  # of these users, in the place of the default
     groups: Mapping[str, GroupQuota] = field(default_factory=dict)  # of groups; they hold in addition to those of users
+    qos: Mapping[str, QosQuota] = field(default_factory=dict)  # of ways to be served; they hold in addition to both
 
     def __reduce__(self) -> tuple[object, ...]:
         """As that of `Limits`."""
-        return Quotas, (self.default, self.users, self.groups)
+        return Quotas, (self.default, self.users, self.groups, self.qos)
 
     def of(self, user: str) -> Limits:
         """A user's own limits."""
         return self.users.get(user, self.default)
 
-    def bounds(self, user: str, in_groups: Collection[str] = ()) -> tuple[Bound, ...]:
-        """The limits that apply to a user's jobs: the user's own, and those of groups by name.
+    def bounds(self, user: str, in_groups: Collection[str] = (), qos: str = "") -> tuple[Bound, ...]:
+        """The limits that apply to a user's jobs: the user's own, those of groups by name, and of how they are served.
 
         `in_groups` are the groups of the system that the user is in.
         """
@@ -115,6 +131,9 @@ class Quotas:
             group = self.groups[name]
             if user in group.members if group.members is not None else name in in_groups:
                 found.append(Bound(f"group {name}", group.limits))
+        served = self.qos.get(qos)
+        if served is not None:
+            found += [Bound(f"qos {qos}", served.limits), Bound(f"{user} in qos {qos}", served.per_user)]
         return tuple(found)
 
     @property
@@ -137,5 +156,15 @@ class Quotas:
     @property
     def hold(self) -> bool:
         """Whether jobs of any user may have to be held back."""
+        return any(limits.holds for limits in self._all)
+
+    @property
+    def have_budgets(self) -> bool:
+        """Whether any user or group has so many GPU-hours only."""
+        return any(limits.gpu_hours_per_month is not None for limits in self._all)
+
+    @property
+    def _all(self) -> list[Limits]:
         groups = [group.limits for group in self.groups.values()]
-        return any(limits.holds for limits in (self.default, *self.users.values(), *groups))
+        served = [limits for one in self.qos.values() for limits in one]
+        return [self.default, *self.users.values(), *groups, *served]

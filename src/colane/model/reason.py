@@ -50,6 +50,7 @@ class Why(StrEnum):
     HELD = "held"
     NODES_DRAINED = "nodes-drained"
     LIMIT = "limit"
+    BUDGET = "budget"
     BEGINS_LATER = "begins-later"
     AFTER = "after"
     ARRAY = "array"

@@ -93,6 +93,10 @@ SENTENCES: Mapping[Why, str] = MappingProxyType(
         Why.NODES_DRAINED: (
             "ReqNodeNotAvail: every node that could run it takes no new jobs: {nodes}; colane undrain lets it again"
         ),
+        Why.BUDGET: (
+            "AssocGrpGRESMinutes: {by} is used up: {used} since the month began; it starts with the next one (0:00 "
+            "UTC), or once an operator raises it"
+        ),
         Why.LIMIT: "{word}: {by} is reached: {used} used, {need} needed; it starts when others under it have ended",
         Why.BEGINS_LATER: "BeginTime: not before {by}, as was asked for; colane release lets it start at once",
         Why.AFTER: "Dependency: it starts once {by}",

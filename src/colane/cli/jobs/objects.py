@@ -18,6 +18,7 @@ from colane.model.words import percent
 if TYPE_CHECKING:
     from colane.api.events import JobEventObject
     from colane.api.jobs import ArrayObject, JobObject
+    from colane.api.seeing import BudgetObject
     from colane.client.client import Client, Event
 
 
@@ -144,6 +145,15 @@ def idle_of(scheduler: Client) -> dict[int, float]:
     with suppress(Refused):
         return {one["job"]: one["idle_s"] for one in scheduler.overview()["idle"]}
     return {}
+
+
+def budgets_of(scheduler: Client) -> list[BudgetObject]:
+    """Return what is used of budgets; none of an older scheduler's."""
+    from colane.client.errors import Refused  # noqa: PLC0415 - as above
+
+    with suppress(Refused):
+        return scheduler.budgets()
+    return []
 
 
 def with_figures(job: JobObject) -> dict[str, object]:

@@ -34,6 +34,8 @@ def usage(
 ) -> None:
     """Say what each user has used: jobs that ended, GPU hours, and what each user has now.
 
+    Below stand budgets (gpu_hours_per_month of --limits), of all jobs, and what is left of them in this month.
+
     GPU hours are those of all attempts of these jobs, and of jobs that live. GPU USED is the part of the time of their
     GPUs in which the last 300 jobs ran kernels, or on cpu devices used their cores.
     """
@@ -43,6 +45,7 @@ def usage(
         raise MisuseError(f"--since: {error}") from error
     with jobs.client() as scheduler:
         rows = scheduler.usage(since_s)
+        budgets = [] if as_json or template is not None else jobs.budgets_of(scheduler)
     if printed(template, as_json, rows):
         return
     headings = ("USER", "GPU HOURS", "GPU USED", "ENDED", "FAILED", "RUNNING", "GPUS", "WAITING")
@@ -50,6 +53,12 @@ def usage(
     output.print_table(
         columns, [[one["user"], f"{one['gpu_s'] / HOUR_S:.2f}", _used(one), *map(str, _counts(one))] for one in rows]
     )
+    for budget in budgets:
+        used_s, gpu_s = budget["used_gpu_s"], budget["gpu_s"]
+        month = time.strftime("%B", time.gmtime(budget["until_s"] - 1))
+        state = "used up: no job starts" if used_s >= gpu_s else f"{(gpu_s - used_s) / HOUR_S:.1f} left"
+        said = f"{used_s / HOUR_S:.1f} of {gpu_s / HOUR_S:g} GPU hours of {month} (UTC), {state}"
+        output.say(f"{budget['name']}: {said}")
 
 
 def _used(one: UsageObject) -> str:

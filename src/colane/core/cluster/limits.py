@@ -13,6 +13,9 @@ the policy is asked again without these jobs. So it holds for any policy, and no
 Of jobs that are equal but for name and time of arrival, no more are let go than could start at once, the oldest first,
 so a thousand equal jobs of a user at the limit cost as much as one.
 
+A budget is used by jobs with GPUs, while they hold them. Once it is used up, no further one starts until the next
+month, and those that run go on to their end.
+
 Fairness: a job that fits is never held for one that does not, so small jobs pass a large one under a limit that they
 share; until that has waited for `passes_s`: from then on jobs behind it are held for it where only that limit keeps it.
 """
@@ -28,8 +31,9 @@ from typing import Any, Final
 
 from colane.core.cluster.queue import Line
 from colane.core.eligibility import with_hold, without
+from colane.core.usage import UsageBook, gpu_s_since, month_of
 from colane.model.job import Job, JobId, JobSpec, JobState
-from colane.model.limits import Bound, Quotas
+from colane.model.limits import QOS_LABEL, Bound, Quotas
 from colane.model.phases import Hold, HoldKind
 from colane.model.plan import Action, Park, Plan, Resize, Start, Stop
 from colane.model.reason import Reason, Why
@@ -53,24 +57,41 @@ def gpus_counted(spec: JobSpec) -> int:
 class LimitAccount:
     """What is used of a user's or a group's limits, and the jobs that wait under them."""
 
-    __slots__ = ("bound", "first", "gpus", "jobs", "kinds")
+    __slots__ = ("bound", "budget_s", "first", "gpus", "held", "jobs", "kinds", "spent_s")
 
     def __init__(self, bound: Bound) -> None:
         self.bound = bound
         self.jobs = 0
         self.gpus = 0
         self.kinds: dict[EqualJobs, None] = {}
+        hours = bound.limits.gpu_hours_per_month
+        self.budget_s = inf if hours is None else 3600.0 * hours  # GPU seconds that may be used in this month
+        self.spent_s = 0.0  # those that were when this was last looked at
+        self.held = 0  # GPUs that were held then by jobs under it
         self.first: tuple[int, JobId] | None = None
         """Priority, sign turned, and id of the job for which those behind it are held."""
 
     def room(self, gpus: int, jobs_more: int = 0, gpus_more: int = 0) -> float:
         """How many more jobs of so many GPUs may run, beside so many more than do."""
         limits, most = self.bound.limits, inf
+        if gpus and self.is_spent:
+            return 0.0
         if limits.running is not None:
             most = float(limits.running - self.jobs - jobs_more)
         if limits.gpus is not None and gpus:
             most = min(most, float((limits.gpus - self.gpus - gpus_more) // gpus))
         return max(0.0, most)
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether its budget is used up."""
+        return self.spent_s >= self.budget_s
+
+    def told(self) -> str:
+        """What a job that is held back waits for."""
+        if self.is_spent:
+            return f"{self.bound.name}'s budget of {self.bound.limits.gpu_hours_per_month} GPU-hours a month"
+        return self.bound.told()
 
 
 class EqualJobs:
@@ -91,8 +112,10 @@ class EqualJobs:
 
     def is_kept_by(self, account: LimitAccount) -> bool:
         """Whether that account's limit, and no other, keeps the first of them from starting."""
-        return account.room(self.gpus) < 1 and all(
-            other.room(self.gpus) >= 1 for other in self.accounts if other is not account
+        return (
+            account.room(self.gpus) < 1
+            and not (self.gpus and account.is_spent)
+            and all(other.room(self.gpus) >= 1 for other in self.accounts if other is not account)
         )
 
 
@@ -110,7 +133,7 @@ class Allowance:
         """Let a job use its limits, if it fits; one that uses them already does."""
         if job.id in self._took or self._book.uses(job):
             return True
-        gpus, accounts = gpus_counted(job.spec), self._book.accounts(job.spec.user)
+        gpus, accounts = gpus_counted(job.spec), self._book.accounts(job.spec)
         for account in accounts:
             if account.room(gpus, *self._taken.get(account, NOTHING_USED)) < 1:
                 return False
@@ -133,7 +156,7 @@ class LimitBook:
         self._quotas = quotas
         self._passes_s = passes_s
         self._groups: dict[str, tuple[str, ...]] = {}
-        self._by_user: dict[str, tuple[LimitAccount, ...]] = {}
+        self._by_user: dict[tuple[str, str], tuple[LimitAccount, ...]] = {}
         self._accounts: dict[str, LimitAccount] = {}
         self._using: dict[JobId, int] = {}
         self._kept: dict[JobId, str] = {}
@@ -142,6 +165,10 @@ class LimitBook:
         self._kind_of: dict[JobId, tuple[Any, ...]] = {}
         self._changed: dict[EqualJobs, None] = {}
         self._touched: dict[LimitAccount, None] = {}
+        self._look_s = -inf if quotas.have_budgets else inf
+        self._looked_s = 0.0
+        for name, group in quotas.groups.items() if quotas.have_budgets else ():
+            self._account(Bound(f"group {name}", group.limits))
 
     @property
     def is_due(self) -> bool:
@@ -150,14 +177,55 @@ class LimitBook:
 
     # -- accounts
 
-    def accounts(self, user: str) -> tuple[LimitAccount, ...]:
-        """Accounts whose limits may hold a user's jobs back."""
-        found = self._by_user.get(user)
+    def accounts(self, spec: JobSpec) -> tuple[LimitAccount, ...]:
+        """Accounts whose limits may hold a job back."""
+        return self._accounts_of(spec.user, spec.labels.get(QOS_LABEL, "") if self._quotas.qos else "")
+
+    def _accounts_of(self, user: str, qos: str = "") -> tuple[LimitAccount, ...]:
+        found = self._by_user.get((user, qos))
         if found is None:
-            bounds = self._quotas.bounds(user, self._groups.get(user, ()))
+            bounds = self._quotas.bounds(user, self._groups.get(user, ()), qos)
             found = tuple([self._account(bound) for bound in bounds if bound.limits.holds])
-            self._by_user[user] = found
+            self._by_user[user, qos] = found
         return found
+
+    def spend(self, usage: UsageBook, jobs: Iterable[Job], now_s: float) -> float:
+        """Count what is used of budgets; return when a job may next be held or let go for it, if nothing happens."""
+        if now_s < self._look_s:
+            return self._look_s
+        (month_s, look_s), spent, held = month_of(now_s), dict[LimitAccount, float](), dict[LimitAccount, int]()
+        for used in usage.used.values():
+            for account in self._accounts_of(used.user):
+                spent[account] = spent.get(account, 0.0) + used.in_month(month_s)
+        for job in jobs:
+            for account in self.accounts(job.spec) if job.gpus_held else ():
+                spent[account] = spent.get(account, 0.0) + gpu_s_since(job, month_s, now_s)
+                held[account] = held.get(account, 0) + job.gpu_count
+        for account in self._accounts.values():
+            was, account.spent_s, account.held = account.is_spent, spent.get(account, 0.0), held.get(account, 0)
+            if account.is_spent is not was:
+                self._touched[account] = None
+            if account.held and not account.is_spent:
+                look_s = min(look_s, now_s + max(1.0, (account.budget_s - account.spent_s) / account.held))
+        self._look_s, self._looked_s = look_s, now_s
+        return look_s
+
+    def spent(self, spec: JobSpec) -> str:
+        """Which budget is used up of which a job would use; empty where none is."""
+        spent = [one for one in self.accounts(spec) if one.is_spent] if spec.gpus else []
+        return f"{spent[0].told()} is used up ({spent[0].spent_s / 3600:.1f} since the month began)" if spent else ""
+
+    def budgets(self, now_s: float, user: str | None = None) -> list[tuple[str, float, float]]:
+        """Of each budget its name, its GPU seconds, and those used by now; those that a user's jobs use, or all."""
+        accounts = self._accounts.values() if user is None else self._accounts_of(user)
+        passed_s = now_s - self._looked_s
+        return sorted(
+            [
+                (one.bound.name, one.budget_s, one.spent_s + one.held * passed_s)
+                for one in accounts
+                if one.budget_s < inf
+            ]
+        )
 
     def _account(self, bound: Bound) -> LimitAccount:
         account = self._accounts.get(bound.name)
@@ -173,7 +241,7 @@ class LimitBook:
         for job in his:
             self.moved(job, None)
         self._groups[user] = groups
-        self._by_user.pop(user, None)
+        self._by_user = {key: found for key, found in self._by_user.items() if key[0] != user}
         for job in his:
             self.moved(None, job)
 
@@ -185,14 +253,16 @@ class LimitBook:
         """Which limit keeps a job from starting beside what is used and others that come; empty where none does."""
         mine = [each for each in coming if each.user == spec.user]
         gpus = sum([gpus_counted(each) for each in mine])
-        for account in self.accounts(spec.user):
+        for account in self.accounts(spec):
             if account.room(gpus_counted(spec), len(mine), gpus) < 1:
-                return f"{account.bound.told()} is reached"
+                return f"{account.told()} is {'used up' if account.is_spent else 'reached'}"
         return ""
 
     def moved(self, old: Job | None, new: Job | None) -> None:
         """A job has come, changed or gone."""
         job = new or old
+        if self._look_s < inf and (old.gpus_held if old else ()) != (new.gpus_held if new else ()):
+            self._look_s = -inf
         if job is None or (old is not None and new is not None and self._is_known(old, new)):
             return
         if new is None or new.state is not QUEUED or new.holds:
@@ -234,17 +304,17 @@ class LimitBook:
         gpus = self._using.get(job.id, 0) - (was or 0)
         jobs -= was is not None
         if jobs or gpus:
-            for account in self.accounts(job.spec.user):
+            for account in self.accounts(job.spec):
                 account.jobs += jobs
                 account.gpus += gpus
                 self._touched[account] = None
 
     def _wait(self, job: Job) -> None:
         """A job that has run before is of a kind of its own: policies may see more of it than its needs."""
-        key = (*_all_but_names(job.effective), job.id if job.attempt else 0)
+        accounts = self.accounts(job.spec)
+        key = (*_all_but_names(job.effective), job.id if job.attempt else 0, accounts)
         kind = self._kinds.get(key)
         if kind is None:
-            accounts = self.accounts(job.spec.user)
             kind = self._kinds[key] = EqualJobs(accounts, job)
             for account in accounts:
                 account.kinds[kind] = None
@@ -319,13 +389,13 @@ class LimitBook:
         released = set(islice(kind.line, most))
         freed = [jobs[job].with_holds(without(jobs[job], LIMIT)) for job in sorted(released - kind.released)]
         full = [account for account in kind.accounts if account.room(kind.gpus) < most + 1]
-        hold = Hold(LIMIT, (full or kind.accounts)[0].bound.told()) if kind.accounts else Hold(LIMIT)
+        hold = Hold(LIMIT, (full or kind.accounts)[0].told()) if kind.accounts else Hold(LIMIT)
         held = [jobs[job].with_holds(with_hold(jobs[job], hold)) for job in sorted(kind.released - released)]
         return held + freed
 
     def reason(self, job: Job) -> Reason:
         """Why a job that a limit holds does not start: the limit, or the job that goes before it under the limit."""
-        gpus, accounts = gpus_counted(job.spec), self.accounts(job.spec.user)
+        gpus, accounts = gpus_counted(job.spec), self.accounts(job.spec)
         for account in accounts:
             if account.room(gpus) < 1:
                 return _reached(account, gpus)
@@ -428,7 +498,10 @@ def _with_actions(plan: Plan, actions: tuple[Action, ...]) -> Plan:
 
 def _reached(account: LimitAccount, gpus: int) -> Reason:
     """Which limit is reached, in Slurm's word for it."""
-    limits, is_group = account.bound.limits, account.bound.name.startswith("group ")
+    limits, is_group = account.bound.limits, account.bound.name.startswith(("group ", "qos "))
+    if account.is_spent and gpus:
+        used = f"{account.spent_s / 3600:.1f} GPU-hours"
+        return Reason(Why.BUDGET, {"by": account.told(), "used": used})
     if limits.running is not None and account.jobs >= limits.running:
         word = "QOSGrpJobsLimit" if is_group else "QOSMaxJobsPerUserLimit"
         used, need = count(account.jobs, "job"), "one more"
@@ -441,7 +514,7 @@ def _reached(account: LimitAccount, gpus: int) -> Reason:
 def over(spec: JobSpec, quotas: Quotas) -> str | None:
     """Why a job could never be let go under these limits; None where it could."""
     gpus = gpus_counted(spec)
-    for bound in quotas.bounds(spec.user):
+    for bound in quotas.bounds(spec.user, (), spec.labels.get(QOS_LABEL, "")):
         if bound.limits.gpus is not None and gpus > bound.limits.gpus:
             return f"asks for {count(gpus, 'GPU')}, above {bound.told()}"
         if bound.limits.running == 0:

@@ -40,11 +40,12 @@ class Timers:
         self._serial = 0
         self.replans: dict[str, Replan] = {}
         self._wakes: set[float] = set()
+        self.look_s = inf  # when budgets are looked at again
 
     @property
     def next_s(self) -> float | None:
         """When the next one is due."""
-        due_s = self._heap[0].due_s if self._heap else inf
+        due_s = min(self._heap[0].due_s if self._heap else inf, self.look_s)
         if self.replans:
             due_s = min(due_s, *[replan.at_s for replan in self.replans.values()])
         if self._wakes:

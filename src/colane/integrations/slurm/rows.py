@@ -142,6 +142,8 @@ class SlurmRow:
         array = self.job.get("elements")
         if array is not None and array["throttle"] is None:
             kinds.discard("array")  # an array stands for its elements
+        if any("'s budget of " in hold["by"] for hold in self.job.get("holds") or [] if hold["kind"] == "limit"):
+            return "AssocGrpGRESMinutes"
         word = next((word for kind, word in HELD.items() if kind in kinds), "")
         if word:
             return word

@@ -1,14 +1,16 @@
-"""What a pool of machines is for: how long its jobs may run, whose they may be, and how they may be served."""
+"""What a pool of machines is for, and how jobs may be served: how long they may run, and whose they may be."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any, Final
 
 from colane.api.job_request import JobRequest
 from colane.api.nodes import PoolObject
 from colane.model.job_spec import is_among, parse_nodes
+from colane.model.limits import QOS_LABEL
 from colane.model.problem import Problem
 from colane.server.ground.problems import RefusedError
 
@@ -18,15 +20,60 @@ def _said(seconds: float) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PoolRule:
+class Access:
+    """Whose jobs may use something; None and None: any user's."""
+
+    users: Sequence[str] | None = None  # whose jobs may use it, beside those of `groups`
+    # as `users`; each with its members, None for those of the system's group of this name
+    groups: Mapping[str, frozenset[str] | None] | None = None
+
+    def refusal(self, user: str, groups_of: Callable[[str], frozenset[str]]) -> str:
+        """Whose it is, where it is not this user's; empty where it is."""
+        if (self.users is None and self.groups is None) or user in (self.users or ()):
+            return ""
+        for name, members in (self.groups or {}).items():
+            if user in members if members is not None else name in groups_of(user):
+                return ""
+        return ", ".join([*(self.users or ()), *(f"group {name}" for name in self.groups or ())]) or "no user"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolRule(Access):
     """Of one pool; None bounds nothing."""
 
     time_limit_max_s: float | None = None  # its jobs may run no longer
     time_limit_default_s: float | None = None  # so long may jobs run that say nothing; None: as long as any
-    users: Sequence[str] | None = None  # whose jobs may use it, beside those of `groups`
-    # as `users`; each with its members, None for those of the system's group of this name
-    groups: Mapping[str, frozenset[str] | None] | None = None
     qos: Sequence[str] | None = None  # how its jobs may be served
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preset(Access):
+    """How jobs are served that ask for it by name (`--qos`); None bounds nothing."""
+
+    priority: int = 0  # their priority
+    preemptible: bool = False  # whether one may be stopped for others, if it does not say
+    time_limit_max_s: float | None = None  # they may run no longer, and end then if they do not say
+    gpus_max: int | None = None  # each may ask for no more
+
+    def problems(self, request: JobRequest, groups_of: Callable[[str], frozenset[str]]) -> Iterator[Problem]:
+        """Yield what is wrong with what a job asks for."""
+        name, limit_s, most_s = request.qos, request.time_limit_s, self.time_limit_max_s
+        if whose := self.refusal(request.user, groups_of):
+            yield Problem("qos", f"{name!r} is for {whose}: choose another qos")
+        if "priority" in request.model_fields_set:
+            yield Problem("priority", f"is {self.priority} of qos {name}: leave it out, or the qos")
+        if limit_s is not None and most_s is not None and limit_s > most_s:
+            yield Problem("time_limit", f"must be at most {most_s / 60:g}m of qos {name}, got {limit_s / 60:g}m")
+        if self.gpus_max is not None and request.gpus[-1] > self.gpus_max:
+            yield Problem("gpus", f"must be at most {self.gpus_max} of qos {name}, got {request.gpus[-1]}")
+
+
+USUAL: Final = "normal"  # how jobs are served that do not say
+PRESETS: Final[Mapping[str, Preset]] = {
+    "debug": Preset(priority=100, time_limit_max_s=1800.0, gpus_max=2),
+    USUAL: Preset(),
+    "sweep": Preset(priority=-100, preemptible=True),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +84,7 @@ class PoolRules:
     # tells the groups of the system that a user is in
     groups_of: Callable[[str], frozenset[str]] = field(default=lambda _: frozenset(), compare=False)
     features: Mapping[str, Sequence[str]] = field(default_factory=dict)  # what nodes have each, by the word for it
+    served: Mapping[str, Preset] = field(default_factory=lambda: PRESETS)  # how jobs may be served, by name
 
     def told(self, pools: Iterable[str]) -> list[PoolObject]:
         """What callers are told of these pools."""
@@ -60,12 +108,13 @@ class PoolRules:
         """Return a request, its amounts in base units, with the time limit that its pool gives it, and its nodes.
 
         Args:
-            request: It, with what its QoS says put in.
+            request: It.
             is_limited: Whether it was submitted with a time limit.
 
         Raises:
-            RefusedError: 422, its pool does not allow what it asks for.
+            RefusedError: 422, its pool or its QoS does not allow what it asks for.
         """
+        request = self._served(request)
         rule, limit_s = self.of(request.pool), request.time_limit_s
         if not is_limited:
             usual_s = rule.time_limit_default_s if limit_s is None else limit_s
@@ -77,6 +126,22 @@ class PoolRules:
         if limit_s == request.time_limit_s and nodes == request.nodes:
             return request
         return request.model_copy(update={"time_limit_s": limit_s, "nodes": nodes})
+
+    def _served(self, request: JobRequest) -> JobRequest:
+        """Return a request with what its QoS says put in. Raises RefusedError: 422, that is not allowed."""
+        name, preset = request.qos, self.served.get(request.qos)
+        if preset is None:
+            raise RefusedError(422, [Problem("qos", f"must be one of {', '.join(self.served)}, got {name!r}")])
+        if problems := [*preset.problems(request, self.groups_of)]:
+            raise RefusedError(422, problems)
+        if name == USUAL:
+            return request
+        values: dict[str, Any] = {"priority": preset.priority, "labels": {**request.labels, QOS_LABEL: name}}
+        if preset.preemptible and "preemptible" not in request.model_fields_set:
+            values["preemptible"] = True
+        if preset.time_limit_max_s is not None and request.time_limit_s is None:
+            values["time_limit_s"] = preset.time_limit_max_s
+        return request.model_copy(update=values)
 
     def _nodes(self, request: JobRequest) -> tuple[str, Problem | None]:
         """The nodes that a request may use, by their names and features; and what is wrong with these."""
@@ -96,21 +161,19 @@ class PoolRules:
         beside = f" and is among {nodes}" if nodes else ""
         return ",".join(left), None if left else Problem("features", f"no node has {request.features}{beside}")
 
-    def too_long(self, pool: str, limit_s: float | None) -> Iterator[Problem]:
-        """Yield what is wrong with a time limit in a pool."""
-        most_s = self.of(pool).time_limit_max_s
-        if most_s is not None and (limit_s is None or limit_s > most_s):
-            asked = "none" if limit_s is None else _said(limit_s)
-            yield Problem("time_limit", f"must be at most {_said(most_s)} in pool {pool}, got {asked}")
+    def too_long(self, pool: str, limit_s: float | None, qos: str = USUAL) -> Iterator[Problem]:
+        """Yield what is wrong with a time limit in a pool, of a job that is served so."""
+        served = self.served.get(qos, Preset())
+        for most_s, where in (
+            (served.time_limit_max_s, f"of qos {qos}"),
+            (self.of(pool).time_limit_max_s, f"in pool {pool}"),
+        ):
+            if most_s is not None and (limit_s is None or limit_s > most_s):
+                asked = "none" if limit_s is None else _said(limit_s)
+                yield Problem("time_limit", f"must be at most {_said(most_s)} {where}, got {asked}")
 
     def _problems(self, request: JobRequest, rule: PoolRule) -> Iterator[Problem]:
-        user, is_open = request.user, rule.users is None and rule.groups is None
-        is_member = user in (rule.users or ()) or any(
-            user in members if members is not None else name in self.groups_of(user)
-            for name, members in (rule.groups or {}).items()
-        )
-        if not (is_open or is_member):
-            names = [*(rule.users or ()), *(f"group {name}" for name in rule.groups or ())]
-            yield Problem("pool", f"{request.pool!r} is for {', '.join(names) or 'no user'}: choose another pool")
+        if whose := rule.refusal(request.user, self.groups_of):
+            yield Problem("pool", f"{request.pool!r} is for {whose}: choose another pool")
         if rule.qos is not None and request.qos not in rule.qos:
             yield Problem("qos", f"must be one of {', '.join(rule.qos)} in pool {request.pool}, got {request.qos}")

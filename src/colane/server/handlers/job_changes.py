@@ -13,18 +13,16 @@ from colane.core.events import LimitsChanged
 from colane.core.reducers.changing import is_held_whole
 from colane.model.job import Job, JobId, JobState, SuspendVia
 from colane.model.job_spec import NewLimit
-from colane.model.problem import Problem
 from colane.server.board.arrays import element_ordinals
 from colane.server.board.submission import ASKED, launch_key
 from colane.server.board.turn import Turn
 from colane.server.ground.access import Caller
-from colane.server.ground.pools import PoolRules
+from colane.server.ground.pools import USUAL, PoolRules
 from colane.server.ground.problems import RefusedError
 from colane.server.handlers import ownership
 from colane.server.parts import Parts
 from colane.server.store.store import LAUNCH_SPECS
 from colane.server.submitting.admission import begin_hold
-from colane.server.submitting.qos import longest_s
 from colane.server.writer import changes
 from colane.verbs.of_jobs import Deed, JobVerb
 
@@ -61,11 +59,8 @@ def change(turn: Turn, job_id: JobId, by: str, body: ChangeBody, pools: PoolRule
 def _demand_allowed(turn: Turn, job: Job, limit_s: float | None, pools: PoolRules) -> None:
     """What it was served for at its submission bounds it still."""
     kept = turn.reads.get(LAUNCH_SPECS, launch_key(job)) or {}
-    qos = str((kept.get(ASKED) or {}).get("qos", ""))
-    most_s = longest_s(qos)
-    if most_s is not None and (limit_s is None or limit_s > most_s):
-        raise RefusedError(422, [Problem("time_limit", f"must be at most {most_s / 60:g}m of qos {qos}")])
-    if problems := [*pools.too_long(job.spec.pool, limit_s)]:
+    qos = str((kept.get(ASKED) or {}).get("qos", USUAL))
+    if problems := [*pools.too_long(job.spec.pool, limit_s, qos)]:
         raise RefusedError(422, problems)
 
 

@@ -136,7 +136,8 @@ class Submissions:
             )
             demand_possible(self.parts.driver.core.state, [one.spec for one in admitted])
             waiting = Dependencies(turn, self.parts.sight(caller)).given(admitted)
-            return self.parts.driver.keeper.submit(turn, with_promises(self.parts.driver.core, turn, waiting))
+            core = self.parts.driver.core
+            return self.parts.driver.keeper.submit(turn, with_promises(core, turn, waiting), core.limits)
 
         def prepare_in_their_words(turn: Turn) -> list[JobId]:
             try:
@@ -162,7 +163,7 @@ class Submissions:
             demand_possible(self.parts.driver.core.state, [one.spec for one in admitted])
             waiting = await Dependencies(turn, self.parts.sight(caller)).given_in_slices(admitted)
             promised = await promised_in_slices(self.parts.driver.core, turn, waiting)
-            return self.parts.driver.keeper.submit(turn, promised, now.texts)
+            return self.parts.driver.keeper.submit(turn, promised, self.parts.driver.core.limits, now.texts)
 
         async def prepare_in_their_words(turn: Turn) -> list[JobId]:
             try:

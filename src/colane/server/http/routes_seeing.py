@@ -10,6 +10,7 @@ from fastapi.responses import JSONResponse, PlainTextResponse
 
 from colane.api.seeing import (
     ActCostObject,
+    BudgetObject,
     CoRunnersAnswer,
     EfficiencyAnswer,
     EndedAnswer,
@@ -20,6 +21,7 @@ from colane.api.seeing import (
     UserUsedObject,
     UserWaitObject,
 )
+from colane.core.usage import month_of
 from colane.model.field_values import EXACT_MAX
 from colane.model.job import JobId, JobState
 from colane.server.http.refusals import REFUSALS, DeclaredRoute, answered
@@ -111,6 +113,19 @@ async def by_day(service: TheService, caller: TheCaller, days: Days = 14) -> JSO
     now_s = service.driver.now()
     found = (service.store, service.read_model, service.sight(caller), _since(now_s, days), now_s)
     return JSONResponse(await asyncio.to_thread(usage_days, *found))
+
+
+@router.get("/usage/budgets", responses=answered(list[BudgetObject]))
+async def budgets(service: TheService, caller: TheCaller) -> JSONResponse:
+    """Return what users and groups have used of the GPU-hours that they may use in this month, UTC."""
+    now_s, book = service.driver.now(), service.driver.core.limits
+    own = None if service.sight(caller).is_whole else caller.name
+    rows = [] if book is None else book.budgets(now_s, own)
+    until_s = month_of(now_s)[1]
+    found: list[BudgetObject] = [
+        {"name": name, "gpu_s": gpu_s, "used_gpu_s": used_s, "until_s": until_s} for name, gpu_s, used_s in rows
+    ]
+    return JSONResponse(found)
 
 
 def _since(now_s: float, days: int) -> float:

@@ -29,7 +29,6 @@ from colane.server.store.documents import Body
 from colane.server.submitting.asked_conditions import begin_time_s, time_text
 from colane.server.submitting.family import name_of
 from colane.server.submitting.lookup import Families
-from colane.server.submitting.qos import with_preset
 from colane.workloads import catalogue
 
 TRAINER_FIELDS: Final = frozenset(field.name for field in JOB_FIELDS if field.of_trainer)
@@ -126,7 +125,7 @@ def admit(
 ) -> Admitted:
     """Judge one job; see `admit_all`. Raises RefusedError: 422 with what is wrong."""
     given, kept = request.model_fields_set, asked(request)
-    request = with_preset(in_base_units(request))
+    request = in_base_units(request)
     request = (pools or PoolRules()).judged(request, is_limited=not given.isdisjoint({"time_limit", "time_limit_s"}))
     problems = said_twice(given) + _conflicts(request, given)
     if problems:

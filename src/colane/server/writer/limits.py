@@ -7,23 +7,28 @@ import pwd
 import re
 import time
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, Final
 
-from colane.model.job_spec import Qos
-from colane.model.limits import QUEUED_DEFAULT, GroupQuota, Limits, Quotas
+from colane.model.job_fields import PRIORITY_MAX
+from colane.model.limits import QUEUED_DEFAULT, GroupQuota, Limits, QosQuota, Quotas
 from colane.model.quantities import parse_duration_s
-from colane.server.ground.pools import PoolRule, PoolRules
+from colane.server.ground.pools import PRESETS, PoolRule, PoolRules, Preset
 from colane.server.ground.problems import near_matches
 
 LIMIT_MAX: Final = 2**31
-DEFAULT, USER, GROUP, POOL, MEMBERS, GUARANTEED = "default", "user", "group", "pool", "members", "guaranteed_gpus"
+DEFAULT, USER, GROUP, POOL, QOS = "default", "user", "group", "pool", "qos"
+MEMBERS, GUARANTEED = "members", "guaranteed_gpus"
 FEATURES: Final = "features"
 _FEATURE: Final = re.compile(r"[\w.-]+")
 POOL_TIMES: Final = ("time_limit_max", "time_limit_default")
 POOL_LISTS: Final = ("users", "groups", "qos")
+QOS_OF_ALL, QOS_OF_USER = ("gpus", "running"), ("gpus_per_user", "running_per_user")
+QOS_KNOWN: Final = (
+    "priority", "preemptible", POOL_TIMES[0], "gpus_max", *QOS_OF_ALL, *QOS_OF_USER, *POOL_LISTS[:2]
+)  # fmt: skip
 MEMBERSHIP_S: Final = 60.0  # for so long it is remembered of what groups of the system a user is
 
 
@@ -55,7 +60,7 @@ def _system_groups(user: str) -> frozenset[str]:
 
 
 def read_quotas(path: Path) -> Quotas:
-    """Read of a file of limits (TOML) the tables `default`, `user.NAME` for users with their own, and `group.NAME`.
+    """Read of a file of limits (TOML) `default`, `user.NAME` for users with their own, `group.NAME` and `qos.NAME`.
 
     Raises LimitsError: it cannot be read, or says what cannot be.
     """
@@ -65,18 +70,25 @@ def read_quotas(path: Path) -> Quotas:
         _of_user(f"{path}: {DEFAULT}", body.get(DEFAULT, {})),
         {name: _of_user(f"{path}: {USER}.{name}", table) for name, table in users.items()},
         {name: _group(f"{path}: {GROUP}.{name}", name, table) for name, table in groups.items()},
+        {name: _of_qos(f"{path}: {QOS}.{name}", table) for name, table in _named_tables(path, body, QOS).items()},
     )
 
 
 def read_pools(path: Path) -> PoolRules:
-    """Read its tables `pool.NAME`. Raises LimitsError: it cannot be read, or says what cannot be."""
+    """Read its tables `pool.NAME`, `qos.NAME` and `features`.
+
+    Raises LimitsError: it cannot be read, or says what cannot be.
+    """
     body = _read(path)
     groups = {
         name: frozenset(table[MEMBERS]) if isinstance(table, dict) and MEMBERS in table else None
         for name, table in _named_tables(path, body, GROUP).items()
     }
+    own = _named_tables(path, body, QOS)
+    served = {**PRESETS, **{name: _preset(f"{path}: {QOS}.{name}", name, own[name], groups) for name in own}}
     rules = {
-        name: _pool(f"{path}: {POOL}.{name}", table, groups) for name, table in _named_tables(path, body, POOL).items()
+        name: _pool(f"{path}: {POOL}.{name}", table, groups, served)
+        for name, table in _named_tables(path, body, POOL).items()
     }
     features = body.get(FEATURES, {})
     if not isinstance(features, dict):
@@ -85,31 +97,67 @@ def read_pools(path: Path) -> PoolRules:
         _names(f"{path}: {FEATURES}.{name}", nodes)
         if not _FEATURE.fullmatch(name):
             raise LimitsError(f"{path}: {FEATURES}.{name}: must be a word of letters, digits, '.', '_' and '-'")
-    return PoolRules(rules, SystemGroups().of, features)
+    return PoolRules(rules, SystemGroups().of, features, served)
 
 
-def _pool(place: str, table: Any, groups: Mapping[str, frozenset[str] | None]) -> PoolRule:  # noqa: ANN401 - whatever the file holds
-    known = [*POOL_TIMES, *POOL_LISTS]
+Groups = Mapping[str, frozenset[str] | None]
+
+
+def _demand_table(place: str, table: Any, known: Sequence[str]) -> None:  # noqa: ANN401 - whatever the file holds
     if not isinstance(table, dict):
         raise LimitsError(f"{place}: must be a table of {', '.join(known)}")
     for name in table:
         if name not in known:
             raise LimitsError(f"{place}.{name}: {near_matches(name, known)}there are {', '.join(known)}")
-    lists = {name: _names(f"{place}.{name}", table[name]) for name in POOL_LISTS if name in table}
-    for name in lists.get("qos", ()):
-        if name not in set(Qos):
-            raise LimitsError(f"{place}.qos: {near_matches(name, list(Qos))}there are {', '.join(Qos)}")
-    for name in lists.get("groups", ()):
+
+
+def _access(place: str, table: Mapping[str, Any], groups: Groups) -> dict[str, Any]:
+    """Whose jobs may use what a table is of, as `Access` has it."""
+    users, named = (_names(f"{place}.{name}", table[name]) if name in table else None for name in POOL_LISTS[:2])
+    for name in named or ():
         if name not in groups:
             _demand_system_group(f"{place}.groups", name)
+    return {"users": users, "groups": None if named is None else {name: groups.get(name) for name in named}}
+
+
+def _preset(place: str, name: str, table: Any, groups: Groups) -> Preset:  # noqa: ANN401 - whatever the file holds
+    _demand_table(place, table, QOS_KNOWN)
+    if not _FEATURE.fullmatch(name):
+        raise LimitsError(f"{place}: must be a word of letters, digits, '.', '_' and '-'")
+    values: dict[str, Any] = {}
+    if "priority" in table:
+        values["priority"] = sign = table["priority"]
+        if isinstance(sign, bool) or not isinstance(sign, int) or abs(sign) > PRIORITY_MAX:
+            raise LimitsError(f"{place}.priority: must be a whole number within {PRIORITY_MAX} of 0, got {sign!r}")
+    if "preemptible" in table:
+        values["preemptible"] = table["preemptible"]
+        if not isinstance(values["preemptible"], bool):
+            raise LimitsError(f"{place}.preemptible: must be true or false, got {values['preemptible']!r}")
+    if POOL_TIMES[0] in table:
+        values["time_limit_max_s"] = _time(f"{place}.{POOL_TIMES[0]}", table[POOL_TIMES[0]])
+    if "gpus_max" in table:
+        values["gpus_max"] = _whole(f"{place}.gpus_max", table["gpus_max"])
+    return replace(PRESETS.get(name, Preset()), **values, **_access(place, table, groups))
+
+
+def _of_qos(place: str, table: Any) -> QosQuota:  # noqa: ANN401 - whatever the file holds
+    _demand_table(place, table, QOS_KNOWN)
+    given = {name: _whole(f"{place}.{name}", table[name]) for name in (*QOS_OF_ALL, *QOS_OF_USER) if name in table}
+    of_all, of_user = ([given.get(name) for name in names] for names in (QOS_OF_ALL, QOS_OF_USER))
+    return QosQuota(Limits(gpus=of_all[0], running=of_all[1]), Limits(gpus=of_user[0], running=of_user[1]))
+
+
+def _pool(place: str, table: Any, groups: Groups, served: Mapping[str, Preset]) -> PoolRule:  # noqa: ANN401 - whatever the file holds
+    _demand_table(place, table, [*POOL_TIMES, *POOL_LISTS])
+    qos = _names(f"{place}.qos", table["qos"]) if "qos" in table else None
+    for name in qos or ():
+        if name not in served:
+            raise LimitsError(f"{place}.qos: {near_matches(name, list(served))}there are {', '.join(served)}")
     most_s, usual_s = (_time(f"{place}.{name}", table.get(name)) for name in POOL_TIMES)
     if most_s is not None and usual_s is not None and usual_s > most_s:
         raise LimitsError(f"{place}.{POOL_TIMES[1]}: must be at most {POOL_TIMES[0]}, {table[POOL_TIMES[0]]}")
-    members = {name: groups.get(name) for name in lists["groups"]} if "groups" in lists else None
-    return PoolRule(
-        time_limit_max_s=most_s, time_limit_default_s=usual_s, users=lists.get("users"), groups=members,
-        qos=lists.get("qos"),
-    )  # fmt: skip
+    access = _access(place, table, groups)
+    return PoolRule(time_limit_max_s=most_s, time_limit_default_s=usual_s, qos=qos, **access)
 
 
 def _names(place: str, value: Any) -> list[str]:  # noqa: ANN401 - whatever the file holds
@@ -137,9 +185,9 @@ def _read(path: Path) -> dict[str, Any]:
         raise LimitsError(f"{path} cannot be read: {error.strerror}") from error
     except ValueError as error:
         raise LimitsError(f"{path}: {error}") from error
-    unknown = body.keys() - {DEFAULT, USER, GROUP, POOL, FEATURES}
+    unknown = body.keys() - {DEFAULT, USER, GROUP, POOL, QOS, FEATURES}
     if unknown:
-        tables = "[default], [user.NAME], [group.NAME], [pool.NAME] and [features]"
+        tables = "[default], [user.NAME], [group.NAME], [qos.NAME], [pool.NAME] and [features]"
         raise LimitsError(f"{path}: there is no table {min(unknown)!r}; there are {tables}")
     return body
 
@@ -180,12 +228,8 @@ def _of_user(place: str, table: Any) -> Limits:  # noqa: ANN401 - whatever the f
 
 
 def _limits(place: str, table: Any) -> Limits:  # noqa: ANN401 - whatever the file holds
-    known = [each.name for each in fields(Limits)]
-    if not isinstance(table, dict):
-        raise LimitsError(f"{place}: must be a table of {', '.join(known)}")
+    _demand_table(place, table, [each.name for each in fields(Limits)])
     for name, value in table.items():
-        if name not in known:
-            raise LimitsError(f"{place}.{name}: {near_matches(name, known)}there are {', '.join(known)}")
         _whole(f"{place}.{name}", value)
     return Limits(**table)
 

@@ -9,11 +9,11 @@ from collections import defaultdict, deque
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from colane.core.cluster.limits import gpus_counted
+from colane.core.cluster.limits import LimitBook, gpus_counted
 from colane.core.eligibility import hold_reason
 from colane.core.events import GroupsSeen
 from colane.model.job import JobId
-from colane.model.limits import Bound, Quotas
+from colane.model.limits import QOS_LABEL, Bound, Quotas
 from colane.model.phases import Hold, HoldKind
 from colane.model.sentences import sentence_of
 from colane.model.words import count
@@ -42,23 +42,27 @@ class QuotaKeeper:
         self._quotas = quotas
         self._told.clear()
 
-    def submit(self, turn: Turn, jobs: Sequence[Admitted], texts: Sequence[str] | None = None) -> list[JobId]:
-        """Append jobs to the queue's end, and return their ids; see `changes.submit`.
+    def submit(
+        self, turn: Turn, jobs: Sequence[Admitted], book: LimitBook | None, texts: Sequence[str] | None = None
+    ) -> list[JobId]:
+        """Append jobs to the queue's end, and return their ids; see `changes.submit`. `book` tells what is used.
 
         Raises RefusedError: 422 and 429, they would be too many, or could never be let go; none is taken.
         """
-        of_user, asked = defaultdict[str, list[Admitted]](list), defaultdict[Bound, list[Admitted]](list)
+        of_user = defaultdict[tuple[str, str], list[Admitted]](list)
+        asked = defaultdict[Bound, list[Admitted]](list)
         for job in jobs:
-            of_user[job.spec.user].append(job)
-        for user, own in of_user.items():
-            for bound in self._bounds(user):
+            of_user[job.spec.user, job.spec.labels.get(QOS_LABEL, "")].append(job)
+        for (user, qos), own in of_user.items():
+            for bound in self._bounds(user, qos):
                 asked[bound] += own
+            _demand_budget(own, book)
         for bound, own in asked.items():
             self._demand_room(bound, own, turn)
         for bound, own in asked.items():
             if bound.limits.submits_per_minute is not None:
                 turn.submissions[bound.name] += sum(job.waiting for job in own)
-        self.tell_groups(turn, of_user)
+        self.tell_groups(turn, {user for user, _ in of_user})
         return changes.submit(turn, jobs, texts)
 
     def count(self, turn: Turn) -> None:
@@ -99,8 +103,8 @@ class QuotaKeeper:
         """The core was made anew: it knows of no groups."""
         self._told.clear()
 
-    def _bounds(self, user: str) -> tuple[Bound, ...]:
-        return self._quotas.bounds(user, self._groups.of(user) if self._quotas.of_system else ())
+    def _bounds(self, user: str, qos: str = "") -> tuple[Bound, ...]:
+        return self._quotas.bounds(user, self._groups.of(user) if self._quotas.of_system else (), qos)
 
     def _demand_room(self, bound: Bound, asked: Sequence[Admitted], turn: Turn) -> None:
         (name, limits), most = bound, max(gpus_counted(job.spec) for job in asked)
@@ -135,6 +139,13 @@ class QuotaKeeper:
             text = f"{bound.name} may submit {count(most, 'job')} a minute, and has submitted {submitted}"
             text += _of_arrays(asked)
             raise RefusedError.because(TOO_MANY, f"{text}; wait, or send fewer at once")
+
+
+def _demand_budget(asked: Sequence[Admitted], book: LimitBook | None) -> None:
+    """Jobs of one user that are served alike. Raises RefusedError: 429, a budget of theirs is used up."""
+    if spent := next(filter(None, [book.spent(job.spec) for job in asked]), "") if book is not None else "":
+        fix = "it begins anew with the next (0:00 UTC), or ask an operator for a larger `gpu_hours_per_month`"
+        raise RefusedError.because(TOO_MANY, f"{spent}; {fix} (colane server --limits FILE)")
 
 
 def _of_arrays(asked: Sequence[Admitted]) -> str:
