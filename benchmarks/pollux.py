@@ -17,32 +17,12 @@ from typing import Final
 
 import numpy as np
 
-from colane.lab.simulate.beliefs import Belief
-from colane.lab.simulate.request import Loaded, Request, inputs, load
+from colane.lab.papers.elastic_workloads import asked_of, elastic
+from colane.lab.simulate.request import inputs, load
 from colane.lab.simulate.run import simulate
-from colane.lab.traces.workload import TraceJob, compress
+from colane.lab.traces.workload import compress
 
-SIZES: Final = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 PUBLISHED: Final = "published for workload 6: Pollux 2,446 s, Tiresias 3,470 s, Optimus 5,302 s (jobs choose batches)"
-WORKLOADS: Final = "traces/pollux-profiles/workloads/workload-{}.csv"
-
-
-def request(data: Path, workload: int) -> Request:
-    """What its authors' simulator has: 16 nodes of four T4s, 30 s for a restart."""
-    return Request(
-        cluster="pollux", trace=str(data / WORKLOADS.format(workload)), tables=data, multi_node=True, preemptible=True,
-        belief=Belief.PROFILED, costs={"launch_s": 30.0, "stop_s": 0.0}, noise=0.0,
-    )  # fmt: skip
-
-
-def elastic(loaded: Loaded, gpus_max: int) -> Loaded:
-    """With every job of many sizes."""
-
-    def sized(job: TraceJob) -> TraceJob:
-        sizes = tuple(sorted({*[n for n in SIZES if n <= gpus_max], job.spec.gpus}))
-        return replace(job, spec=replace(job.spec, sizes=sizes, multi_node=True))
-
-    return replace(loaded, workload=replace(loaded.workload, jobs=tuple(map(sized, loaded.workload.jobs))))
 
 
 def main() -> None:
@@ -55,7 +35,7 @@ def main() -> None:
     parser.add_argument("--fixed", action="store_true")
     parser.add_argument("-p", "--policy", action="append")
     args = parser.parse_args()
-    asked = request(args.data, args.workload)
+    asked = asked_of(args.data, args.workload)
     loaded = load(asked, 0)
     loaded = replace(loaded, workload=compress(loaded.workload, args.faster))
     for policy in args.policy or ["fifo", "f-sched", "colane"]:

@@ -17,11 +17,17 @@ from tests.papers.printed import not_printed, text_of
 
 
 @pytest.fixture(scope="module", autouse=True)
-def few() -> Iterator[None]:
-    """Two small workloads stand for the ten."""
+def few(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Two small workloads stand for the ten, three jobs for each recorded hour."""
+    folder = tmp_path_factory.mktemp("recorded")
+    for number in elastic_workloads.RECORDED:
+        head = "name,time,application,num_replicas,batch_size\n"
+        rows = "cifar10-0,0,cifar10,6,2048\ndeepspeech2-1,10,deepspeech2,2,80\ncifar10-2,20,cifar10,1,512\n"
+        (folder / f"workload-{number}.csv").write_text(head + rows)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(elasticity, "SEEDS", 2)
         patch.setattr(elasticity, "POISSON_JOBS", 40)
+        patch.setattr(elastic_workloads, "WORKLOADS", str(folder / "workload-{}.csv"))
         yield
 
 
@@ -55,6 +61,26 @@ def test_chosen_sizes_beat_fifo_and_every_static_split(found: Evaluation) -> Non
     assert len(claims) == 3 + len(elastic_workloads.SIZES) + 1
     assert claims[-1].verdict == "ours alone", "the workloads are of Pollux, not of the thesis"
     assert [one.judgement for one in claims[-1].stated] == [Judgement.MET]
+
+
+def test_recorded_hours_are_simulated_with_chosen_and_with_asked_sizes(found: Evaluation) -> None:
+    claims = [claim for claim in found.claims if claim.id.startswith("E-r-")]
+    assert [claim.claim.partition(" of 1")[0] for claim in claims] == [
+        f"Pollux's workload {number}, 3 jobs" for number in elastic_workloads.RECORDED
+    ]
+    for claim in claims:
+        assert [one.what.rpartition(" ")[2] for one in claim.stated] == ["f-sched", "colane", "fifo"]
+        assert len({one.found for one in claim.stated}) > 1
+
+
+def test_the_part_of_time_above_a_level_never_grows_with_it(found: Evaluation) -> None:
+    (work,) = [claim for claim in found.claims if claim.id == "E-d-work"]
+    parts = [
+        [float(each) for each in one.split()[1::2]] for one in work.stated[0].found.rpartition(" %")[0].split("; ")
+    ]
+    assert len(parts) == 1 + len(elasticity.SLOTS)
+    assert all(each == sorted(each, reverse=True) and each[0] <= 100 for each in parts)
+    assert [one.judgement for one in work.stated] == [Judgement.MISSED, Judgement.MET]
 
 
 def test_which_jobs_come_depends_on_the_seed_alone(data: Path) -> None:

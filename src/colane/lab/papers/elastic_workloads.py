@@ -6,8 +6,9 @@ in a static split on as many as every other. Its length is drawn, as steps at th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Final
 
 import numpy as np
@@ -18,7 +19,7 @@ from colane.lab.report.simulated import Interval, confidence
 from colane.lab.simulate.beliefs import Belief, make_beliefs
 from colane.lab.simulate.config import DriverConfig
 from colane.lab.simulate.gavel_speeds import PolluxSpeeds
-from colane.lab.simulate.request import Loaded
+from colane.lab.simulate.request import Loaded, Request, inputs, load
 from colane.lab.simulate.run import Inputs, Run, simulate
 from colane.lab.simulate.table_world import TableWorld
 from colane.lab.simulate.tables import Sources
@@ -71,10 +72,65 @@ def evaluate(table: PolluxTable, seeds: int, jobs: int, effort: Effort = FULL) -
         effort.tell(f"Pollux's applications under {name}, {count(seeds, 'seed')}")
         ways[name] = _contest(table, name, seeds, jobs)
     each = [
-        Claim(f"E-p-{name}", f"Poisson, 16 nodes x 4 GPUs: {name}", (ours("", found.told()),), WORLD)
+        Claim(
+            f"E-p-{name}",
+            f"Pollux's applications, Poisson arrivals, 16 nodes x 4 GPUs: {name}",
+            (ours("", found.told()),),
+            WORLD,
+        )
         for name, found in ways.items()
     ]
     return (*each, _best(ways))
+
+
+WORKLOADS: Final = "traces/pollux-profiles/workloads/workload-{}.csv"
+RECORDED: Final = (2, 3)
+"""Of Pollux's workloads: hours of Microsoft's trace with its applications for jobs. `colane` was tuned on 1 and 6."""
+
+DRAWN: Final = "Pollux's applications, Poisson arrivals"
+
+MANY_SIZES: Final = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
+
+
+def asked_of(data: Path, workload: int) -> Request:
+    """What Pollux's simulator has: 16 nodes of four T4s, 30 s for a restart."""
+    return Request(
+        cluster=CLUSTER, trace=str(data / WORKLOADS.format(workload)), tables=data, multi_node=True, preemptible=True,
+        belief=Belief.PROFILED, costs={"launch_s": 30.0, "stop_s": 0.0}, noise=0.0,
+    )  # fmt: skip
+
+
+def elastic(loaded: Loaded, gpus_max: int) -> Loaded:
+    """With every job of many sizes."""
+
+    def sized(job: TraceJob) -> TraceJob:
+        sizes = tuple(sorted({*[n for n in MANY_SIZES if n <= gpus_max], job.spec.gpus}))
+        return replace(job, spec=replace(job.spec, sizes=sizes, multi_node=True))
+
+    return replace(loaded, workload=replace(loaded.workload, jobs=tuple(map(sized, loaded.workload.jobs))))
+
+
+def recorded(data: Path | None, effort: Effort) -> Iterator[Claim]:
+    """`f-sched` beside others on recorded hours, where they are at hand."""
+    for number in RECORDED:
+        if data is None or not (data / WORKLOADS.format(number)).is_file():
+            continue
+        effort.tell(f"Pollux's workload {number}")
+        request = asked_of(data, number)
+        loaded = load(request, 0)
+        sized = elastic(loaded, 16)
+        runs = [simulate(inputs(request, loaded if name == ASKED else sized, name, 0)) for name in (*CHOSEN, ASKED)]
+        told = [
+            ours(
+                f"mean jct, makespan, {run.policy}",
+                f"{np.mean(np.subtract(run.ledger.rows.end_s, run.ledger.rows.submit_s)):,.0f} s, "
+                f"{max(run.ledger.rows.end_s):,.0f} s",
+            )
+            for run in runs
+        ]
+        claim = f"Pollux's workload {number}, {count(len(loaded.workload.jobs), 'job')} of 1 to 16 of 64 GPUs"
+        world = "Pollux's throughputs and recorded arrivals on 16 nodes of four GPUs; a restart takes 30 s"
+        yield Claim(f"E-r-{number}", claim, tuple(told), world)
 
 
 def _contest(table: PolluxTable, name: str, seeds: int, jobs: int) -> Contest:
@@ -140,7 +196,7 @@ def _best(ways: dict[str, Contest]) -> Claim:
     )
     # The thesis has four jobs and no such workloads: these are of Pollux's applications, drawn here.
     order = Trait("chosen sizes have the least mean JCT", holds, told, source=Origin.OURS)
-    return Claim("E-p", "chosen sizes against FIFO and every static split", (order,), WORLD)
+    return Claim("E-p", f"{DRAWN}: chosen sizes against FIFO and every static split", (order,), WORLD)
 
 
 WORLD: Final = "Pollux's measured throughputs on 16 nodes of four GPUs; Poisson arrivals"

@@ -7,6 +7,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
+import numpy as np
+
 from colane.core.policy import Policy
 from colane.lab.papers import elastic_goodput, elastic_workloads
 from colane.lab.papers.claims import (
@@ -27,7 +29,7 @@ from colane.lab.simulate.beliefs import Belief, make_beliefs
 from colane.lab.simulate.config import DriverConfig
 from colane.lab.simulate.request import Loaded
 from colane.lab.simulate.run import Inputs, Run, simulate
-from colane.lab.simulate.table_files import SCALING, file_of, pollux_table
+from colane.lab.simulate.table_files import SCALING, file_of, folder_of, pollux_table
 from colane.lab.simulate.table_world import TableWorld
 from colane.lab.simulate.tables import ScalingSpeeds, Sources
 from colane.lab.traces import clusters
@@ -92,6 +94,7 @@ def evaluate(tables: Path | None, effort: Effort = FULL) -> Evaluation:
         *_identities(runs),
         _orderings(runs),
         _utilisation(runs),
+        _work_done(runs, table),
         _time_spent(runs),
         _swept(sweep),
         _as_shipped(shipped),
@@ -113,7 +116,9 @@ def _on_pollux(tables: Path | None, effort: Effort) -> tuple[Claim, ...]:
     if measured is None:
         return ()
     seeds = min(SEEDS, 2) if effort.is_quick else SEEDS
-    return (*elastic_goodput.evaluate(measured), *elastic_workloads.evaluate(measured, seeds, POISSON_JOBS, effort))
+    recorded = () if effort.is_quick else elastic_workloads.recorded(folder_of(tables), effort)
+    drawn = elastic_workloads.evaluate(measured, seeds, POISSON_JOBS, effort)
+    return (*elastic_goodput.evaluate(measured), *drawn, *recorded)
 
 
 def jobs(gpus: int, sizes: tuple[int, ...]) -> tuple[TraceJob, ...]:
@@ -250,6 +255,35 @@ def _utilisation(runs: dict[str, Run]) -> Claim:
     )
     note = "A job on six GPUs holds all of them and leaves each partly idle: how busy they are is in no table."
     return Claim("E-d", "utilisation of the six GPUs", stated, WORLD, note)
+
+
+ABOVE: Final = (0.5, 0.6, 0.7)
+
+
+def _work_done(runs: dict[str, Run], table: ScalingTable) -> Claim:
+    """Figure 4 as far as speeds tell it: what the GPUs do of the steps that six would do each alone at its best."""
+    model_of = {int(job.id): job.spec.family for job in jobs(1, ())}
+    above: dict[str, list[float]] = {}
+    for name, run in runs.items():
+        marks = []
+        for stay in run.ledger.stays:
+            speeds = table.steps_per_s[model_of[stay.job]]
+            part = speeds[len(stay.gpus)] / speeds[1] / GPUS
+            marks += [(stay.start_s + table.launch_s, part), (stay.end_s, -part)]
+        at_s, steps = zip(*sorted(marks), strict=True)
+        parts, spans_s = np.cumsum(steps)[:-1], np.diff(at_s)
+        above[name] = [100 * float(spans_s[parts >= least].sum()) / total_s(run) for least in ABOVE]
+    best = [max(above, key=lambda name: above[name][place]) for place in range(len(ABOVE))]
+    told = "; ".join([f"{name} {' / '.join([f'{part:.0f}' for part in parts])}" for name, parts in above.items()])
+    stated = (
+        Trait("above 50 % F is best", best[0] == "f-sched", told + " % of the time", "figure 4", Origin.DERIVED),
+        Trait("above 60 % and above 70 %", set(best[1:]) == {"f-sched"}, where="figure 4", source=Origin.DERIVED),
+    )
+    note = (
+        "A GPU counts as used as fully as a job alone on it uses it, and less by as much as several are slower than so "
+        "many alone. Three of six on each of two jobs then stay just above a half for as long as both run."
+    )
+    return Claim("E-d-work", "the same by steps made: part of the time above 50, 60 and 70 %", stated, WORLD, note)
 
 
 def _time_spent(runs: dict[str, Run]) -> Claim:
