@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from colane.facts.job import NOT_KNOWN
 from colane.model.choices import See
 from colane.model.words import about
 from tests.server.harness import World, launched, node, report, world
@@ -105,7 +106,8 @@ class TestOfALiveJob:
                 assert (await w.good("GET", f"/job/{job}/start"))["starts_in_s"] == pytest.approx(wanted)
             for job in (array, array + 1, array + 50):  # behind the third, of which nothing is known
                 told = await w.good("GET", f"/job/{job}/start")
-                assert (told["starts_in_s"], told["sentence"]) == (None, "it is not known when it would start")
+                said = f"when it starts is {NOT_KNOWN}" if job == array else "it is not known when it would start"
+                assert (told["starts_in_s"], told["sentence"]) == (None, said)
             assert everything(w) == before
 
     async def test_of_one_that_is_not_there_or_has_ended_it_is_refused(self) -> None:

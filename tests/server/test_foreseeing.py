@@ -13,10 +13,11 @@ from colane.foresee.judged import Foretold
 from colane.foresee.said import QuoteBounds
 from colane.foresee.scene import PoolScene, PresentJob
 from colane.model.choices import See
+from colane.scheduling.presets import PRESETS
 from colane.server.service import Service
 from tests.server.harness import World, finished, launched, report, world
 from tests.server.test_forecast import one_runs_and_one_waits
-from tests.server.test_plan import everything
+from tests.server.test_plan import everything, plan_of
 from tests.server.test_users import guest
 
 NOT_KNOWN = "not known: fewer than 10 such waits seen"
@@ -62,6 +63,35 @@ async def test_a_start_is_said_as_an_interval_once_ten_bursts_were_seen() -> Non
         assert listed["facts"]["expected_start"]["basis"] == "learnt"
 
 
+@pytest.mark.parametrize("bursts", [20, 5])
+async def test_every_place_tells_the_same_of_a_start(bursts: int) -> None:
+    """Lists, the job's page, why, a plan of one more of the kind, and what is asked right after a submission."""
+    async with world(policy="fifo") as w:
+        facts = await waits(w, bursts)
+        said = facts["expected_start"]
+        third = await w.submit(time_limit="1h")
+        told = (await w.good("GET", f"/job/{third}/start?changes=false"))["expected_start"]
+        (planned,) = (await plan_of(w, {"time_limit": "1h"}))["jobs"]
+        places = {
+            "jobs": next(job for job in await w.good("GET", "/jobs") if job["id"] == 2)["facts"]["expected_start"],
+            "listing": next(job for job in (await w.good("GET", "/listing?limit=9"))["jobs"] if job["id"] == 2)[
+                "facts"
+            ]["expected_start"],
+            "start": (await w.good("GET", "/job/2/start"))["expected_start"],
+        }
+        for place, one in places.items():
+            assert one["said_s"] == said["said_s"], place
+            assert one["p90_s"] == (None if bursts < 10 else pytest.approx(said["p90_s"], abs=5)), place
+        seen_again = (await w.good("GET", f"/job/{third}"))["facts"]["expected_start"]
+        assert seen_again["said_s"] == told["said_s"]
+        if bursts < 10:
+            assert [one["sentence"] for one in (said, told, planned["expected_start"])] == [NOT_KNOWN] * 3
+        else:
+            assert said["p50_s"] <= told["p50_s"] <= planned["expected_start"]["p50_s"], "each is behind the other"
+            assert planned["sentence"].endswith(f"; it would start {planned['expected_start']['sentence']}")
+            assert planned["expected_end"]["p50_s"] > planned["expected_start"]["p50_s"]
+
+
 async def test_with_fewer_it_is_not_known_and_that_is_said() -> None:
     async with world(policy="fifo") as w:
         facts = await waits(w, 5)
@@ -70,14 +100,21 @@ async def test_with_fewer_it_is_not_known_and_that_is_said() -> None:
         assert (await w.good("GET", "/job/2/start"))["starts_in_s"] == pytest.approx(120, abs=5)
 
 
-@pytest.mark.parametrize("policy", ["fifo", "srtf", "las", "colane", "pack", "max-min"])
-async def test_a_look_changes_nothing_under_any_order(policy: str) -> None:
+@pytest.mark.parametrize("is_told", [False, True])
+@pytest.mark.parametrize("policy", [preset.name for preset in PRESETS])
+async def test_a_look_changes_nothing_under_any_order(policy: str, is_told: bool) -> None:
+    """Nor does the order of a policy meet what was worked out beside it of jobs that tell their length."""
     async with world(policy=policy) as w:
-        await one_runs_and_one_waits(w)
+        if is_told:
+            await w.good("PUT", "/profiles", {"key": {"family": "told", "gpu_type": "cpu"}, "step_s": 0.5})
+        await one_runs_and_one_waits(w, **({"family": "told", "steps_total": 100} if is_told else {}))
         before = everything(w)
         assert await w.service.foreseeing.look() >= 0
         assert everything(w) == before
         assert set(w.service.driver.shown) == {1, 2}
+        await w.submit(family="told", steps_total=10)  # the policy is asked again
+        assert w.service.driver.policy_problem == ""
+        assert not w.service.driver.faults.met
 
 
 async def test_an_empty_cluster_is_not_looked_at() -> None:

@@ -95,6 +95,8 @@ class JobPlanObject(TypedDict):
         reason: Why it would start, wait or be held.
         eligible_s: From when on it may start, where a time alone holds it.
         changes: Smallest changes of its needs by which it would start at once, or much sooner, where it waits.
+        expected_start: When it would start, where it waits, as an interval that holds four times of five.
+        expected_end: When it would end, likewise.
         sentence: All of it in a sentence.
     """
 
@@ -106,6 +108,8 @@ class JobPlanObject(TypedDict):
     reason: ReasonObject
     eligible_s: float | None
     changes: list[ChangeObject]
+    expected_start: ExpectedObject | None
+    expected_end: ExpectedObject | None
     sentence: str
 
 
@@ -145,8 +149,8 @@ class PlanAnswer(TypedDict):
         state_version: Of the state that was asked.
         now_s: When.
         jobs: One by one, in their order.
-        starts_in_s: In how many seconds the first of them would start, 0 where one does at once: a guess, by what is
-            known of the jobs that run, as if none came; None where that is not known.
+        starts_in_s: In how many seconds the first of them would start, 0 where one does at once: the median of its
+            `expected_start`, else a guess by what is known of the jobs that run, as if none came; None: not known.
         makes_way: Jobs that would be stopped or changed.
     """
 

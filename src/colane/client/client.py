@@ -188,9 +188,9 @@ class Client:
         reason: WhyAnswer = self._get(f"/job/{job_id}/why")
         return reason
 
-    def start_of(self, job_id: int) -> StartAnswer:
-        """Return in about how many seconds a job that waits would start."""
-        start: StartAnswer = self._get(f"/job/{job_id}/start")
+    def start_of(self, job_id: int, *, changes: bool = True) -> StartAnswer:
+        """Return when a job that waits would start, and if wanted with which changes of its needs at once."""
+        start: StartAnswer = self._get(f"/job/{job_id}/start", **({} if changes else {"changes": False}))
         return start
 
     def act(self, verb: JobVerb | Verb, of: int | str = "", by: str | None = None, **given: Any) -> Any:  # noqa: ANN401 - JSON

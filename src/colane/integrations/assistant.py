@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from colane.api.jobs import JobObject, WhyAnswer
 from colane.api.plans import PlanAnswer, StartAnswer
+from colane.client.errors import SchedulerError
 from colane.model.phases import is_in
 from colane.verbs.of_jobs import CANCEL, JOB_VERBS, REQUEUE, RESUME, SUSPEND, Deed
 
@@ -135,14 +136,20 @@ class AssistantSession:
 
     # -- changing
 
-    def submit(self, plan_index: str) -> dict[str, int]:
-        """Submit the job of a plan of this session, while the plan holds; if it does not, the new plan is told."""
+    def submit(self, plan_index: str) -> dict[str, Any]:
+        """Submit the job of a plan of this session, while the plan holds; if it does not, the new plan is told.
+
+        Also told is when it starts, as `start` does.
+        """
         request = self._requests.get(plan_index)
         if request is None:
             raise AssistantError(f"plan_index: no plan {plan_index!r} was made in this session: call plan or whatif")
         job = self.scheduler.submit(request, plan_index)
         del self._requests[plan_index]
-        return {"id": job}
+        try:
+            return {"id": job, "start": self.scheduler.start_of(job, changes=False)}
+        except SchedulerError:  # it has ended meanwhile, or that is not said in time
+            return {"id": job}
 
     def change(self, plan_index: str) -> dict[str, Any]:
         """Do what `plan_change` has planned in this session, while the job is as it was then."""

@@ -13,6 +13,7 @@ from typing import Any, Final
 from colane.core.cluster.draft import Draft
 from colane.core.cluster.state import ClusterState
 from colane.core.cluster.view import ClusterView
+from colane.core.core import Core
 from colane.core.policy import Policy
 from colane.facts.ran import attained_s, earlier_s, had_s, present_s
 from colane.foresee.foreseer import Foreseer, SaidQuote, StartQuote
@@ -39,6 +40,11 @@ Pace = Callable[[JobId], float | None]  # the speed of a job that runs, of that 
 def at_full_pace(_job: JobId) -> float | None:
     """Where that is not looked at."""
     return None
+
+
+def pace_in(core: Core) -> Pace:
+    """As it is believed where decisions are made."""
+    return lambda job: core.pacing(job).rate.ratio
 
 
 @dataclass(slots=True)
@@ -130,6 +136,10 @@ class Foresight:
         for pool in state.queues:
             found.update(self.of(pool).board(scene_of(state, self.policy, pool, now_s, pace)))
         return found
+
+    def board_of(self, core: Core, now_s: float) -> dict[int, Shown]:
+        """The same of a core, whose jobs run as fast as is believed."""
+        return self.board(core.state, now_s, pace_in(core))
 
     def judged(self) -> dict[str, JudgedQuotes]:
         """How good quotes were that have come true or not, by method."""

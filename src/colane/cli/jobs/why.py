@@ -105,13 +105,10 @@ def _sentences(name: str, state: str, reason: WhyAnswer) -> Iterator[str]:
 
 def _of_start(start: StartAnswer) -> Iterator[str]:
     """Yield when it would start, and with what needs at once; an older scheduler tells less."""
-    if start["starts_in_s"]:
+    if start["starts_in_s"] != 0:
         yield start["sentence"]
     if least := [one["option"] for one in start.get("changes") or ()]:
         yield f"it would start at once with {', or with '.join(least)}"
-    told = start.get("expected_start")
-    if told is not None and told["p50_s"] is None:
-        yield f"when it starts is {told['sentence']}"
 
 
 def _where(scheduler: Client, job: JobObject) -> StacksAnswer | None:

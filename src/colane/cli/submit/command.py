@@ -179,6 +179,8 @@ def hand_in(
         has_terminal = any(job.get("pty") for job in wanted)
         submitting.tell(ids, file, as_json=as_json, wait=wait or has_terminal)
         submitting.tell_fates(ids, wanted)
+        if sys.stderr.isatty() and len(ids) == 1 and not wait:  # what no person reads costs the scheduler nothing
+            submitting.tell_start(scheduler, ids[0])
         if has_terminal:
             raise typer.Exit(terminal.sit_from_submission(scheduler, ids[0]))
         if wait:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from colane.cli import output
@@ -9,7 +10,7 @@ from colane.cli.errors import MisuseError
 from colane.cli.jobs import objects as jobs
 from colane.cli.submit.job_options import OPTION_OF
 from colane.cli.submit.jobfile import JobFile
-from colane.client.errors import Refused
+from colane.client.errors import Refused, SchedulerError
 from colane.client.typed_fields import as_typed
 from colane.model.job_spec import IfNever
 
@@ -54,6 +55,14 @@ def tell(ids: list[int], file: JobFile, *, as_json: bool, wait: bool) -> None:
         return
     for job_id in ids:
         (output.note if wait else output.say)(f"submitted job {job_id}")
+
+
+def tell_start(scheduler: Client, job_id: int) -> None:
+    """Say when a job that waits is expected to start."""
+    with suppress(SchedulerError):  # one that has ended meanwhile, or a scheduler that does not say in time
+        start = scheduler.start_of(job_id, changes=False)
+        if start["starts_in_s"] != 0:
+            output.note(f"note: {start['sentence']}")
 
 
 def tell_fates(ids: list[int], wanted: list[JobRequestObject]) -> None:

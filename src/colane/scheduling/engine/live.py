@@ -236,6 +236,8 @@ class Kept:
     speeds: dict[NeedClass, dict[str, float]] = field(default_factory=dict)  # speeds by GPU type, see `FairShares`
     # what a policy has worked out of each job, with the value of the job it holds for
     jobs: dict[JobId, tuple[Job, Any]] = field(default_factory=dict)
+    # how long each is, see `Expected`, which may be asked beside a policy that keeps something else
+    lengths: dict[JobId, tuple[Job, Any]] = field(default_factory=dict)
     # mean speeds by GPU type, and the version of the pool they hold for, see `FairShares`
     means: dict[str, float] = field(default_factory=dict)
     means_of: int = -1
@@ -247,11 +249,19 @@ class Kept:
 
     def of(self, job: Job, work_out: Callable[[Job], T]) -> T:
         """What is worked out of a job, once for each of its values; always the same for one policy."""
-        known = self.jobs.get(job.id)
-        if known is None or known[0] is not job:
-            known = self.jobs[job.id] = (job, work_out(job))
-        value: T = known[1]
-        return value
+        return _once(self.jobs, job, work_out)
+
+    def length_of(self, job: Job, work_out: Callable[[Job], T]) -> T:
+        """Its length, likewise."""
+        return _once(self.lengths, job, work_out)
+
+
+def _once(kept: dict[JobId, tuple[Job, Any]], job: Job, work_out: Callable[[Job], T]) -> T:
+    known = kept.get(job.id)
+    if known is None or known[0] is not job:
+        known = kept[job.id] = (job, work_out(job))
+    value: T = known[1]
+    return value
 
 
 NO_GPUS: Counter[str] = Counter()
@@ -274,6 +284,7 @@ class LiveJobs(OfNodes):
             self.pool(old.spec.pool).change(old, None)
             for kept in self._kept.values():
                 kept.jobs.pop(old.id, None)
+                kept.lengths.pop(old.id, None)
         if new is not None:
             self.pool(new.spec.pool).change(None, new)
 

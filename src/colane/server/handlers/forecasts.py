@@ -11,6 +11,7 @@ from typing import TypeVar
 from colane.api.job_request import JobRequest
 from colane.api.plans import PlanAnswer, StartAnswer
 from colane.facts.job import expected
+from colane.foresee.said import Shown
 from colane.model.job import JobId
 from colane.server.board.turn import Turn
 from colane.server.ground.access import Caller
@@ -69,13 +70,14 @@ class Forecasts:
                 owned,
                 sight,
                 partial(self.submissions.submit, caller=caller, families=families),
+                self.parts.driver.foresight,
                 expected,
             )
 
         return of
 
-    async def start_of(self, job_id: JobId, caller: Caller) -> StartAnswer:
-        """Return when a live job would start.
+    async def start_of(self, job_id: JobId, caller: Caller, *, changes: bool = True) -> StartAnswer:
+        """Return when a live job would start, and if wanted with which changes of its needs at once.
 
         Raises RefusedError: 404; 409, it has ended; 503, there is no answer in time.
         """
@@ -83,32 +85,32 @@ class Forecasts:
         self.parts.sight(caller).demand_sight(job_id, job.spec.user)
         if job.has_ended:
             raise RefusedError.because(409, f"job {job_id} has already ended: {job.state}")
-        now_s, shown = self.parts.driver.now(), self.parts.driver.shown.get(job_id)
-        end = None if shown is None else expected(shown.end, shown, now_s)
+        driver = self.parts.driver
+        now_s, shown = driver.now(), driver.shown.get(job_id)
         if job.placement is not None:
-            said = "it has its place"
+            end = None if shown is None else expected(shown.end, shown, now_s)
             return {
-                "starts_in_s": 0.0, "now_s": now_s, "sentence": said, "expected_start": None, "expected_end": end,
-                "changes": [],
+                "starts_in_s": 0.0, "now_s": now_s, "sentence": "it has its place", "expected_start": None,
+                "expected_end": end, "changes": [],
             }  # fmt: skip
 
-        def ask(turn: Turn) -> asyncio.Future[tuple[list[LeastChange], float | None]]:
-            core, lengths = self.parts.driver.core, self.parts.read_model.lengths
-            return self._copied(
-                lambda: (
-                    least_changes(core, job_id, turn.now_s), live_start_in_s(core, job_id, turn.now_s, lengths)
-                )
-            )  # fmt: skip
+        def ask(turn: Turn) -> tuple[list[LeastChange], Shown | None, float | None]:
+            core, lengths = driver.core, self.parts.read_model.lengths
+            least = least_changes(core, job_id, turn.now_s) if changes else []
+            fresh = driver.foresight.board_of(core, turn.now_s).get(job_id) if shown is None else shown
+            return least, fresh, live_start_in_s(core, job_id, turn.now_s, lengths)
 
-        async with self.copies.room:
-            changes, found = await _planned(await self.parts.driver.trial(lambda _turn: None, ask))
-        said = "it is not known when it would start" if found is None else start_text(found)
+        least, shown, found = await self.of_copy(ask)
+        if shown is not None:
+            driver.shown.setdefault(job_id, shown)  # until the next look it is told so on every screen
         start = None if shown is None or shown.start is None else expected(shown.start, shown, now_s)
+        end = None if shown is None else expected(shown.end, shown, now_s)
+        said = start_text(start, found) or "it is not known when it would start"
         if start is not None and start["p50_s"] is not None:
-            found, said = start["p50_s"], f"it would start {start['sentence']}"
+            found = start["p50_s"]
         return {
             "starts_in_s": found, "now_s": now_s, "sentence": said, "expected_start": start, "expected_end": end,
-            "changes": [{"field": one.field, "value": one.value, "option": one.option} for one in changes],
+            "changes": [{"field": one.field, "value": one.value, "option": one.option} for one in least],
         }  # fmt: skip
 
     async def of_copy(self, question: Callable[[Turn], Planned]) -> Planned:

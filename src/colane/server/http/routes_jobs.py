@@ -233,9 +233,14 @@ async def stacks(
 
 
 @router.get("/job/{number}/start", responses=answered(StartAnswer))
-async def start(service: TheService, caller: TheCaller, number: JobIdPath) -> JSONResponse:
-    """Return in about how many seconds a job that waits would start, by what is known of those that run."""
-    return JSONResponse(await service.forecasts.start_of(JobId(number), caller))
+async def start(
+    service: TheService,
+    caller: TheCaller,
+    number: JobIdPath,
+    changes: Annotated[bool, Query(description="Whether to look for needs with which it would start at once")] = True,
+) -> JSONResponse:
+    """Return when a job that waits would start, as an interval, and by what is known of those that run."""
+    return JSONResponse(await service.forecasts.start_of(JobId(number), caller, changes=changes))
 
 
 async def launch(request: Request, number: JobIdPath) -> JSONResponse:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from colane.api.jobs import PlaceObject, ReasonObject
 from colane.core.core import Core
 from colane.core.events import Event, Outcome
+from colane.foresee.said import Shown
 from colane.model.job import Job, JobId
 from colane.model.phases import HoldKind
 from colane.model.plan import ACTION_NAMES
@@ -61,11 +62,12 @@ class Fate(NamedTuple):
 
 
 class Fates(NamedTuple):
-    """What becomes of all, and of others; in how many seconds the first would start, where that can be said."""
+    """What becomes of all, and of others."""
 
     jobs: tuple[Fate, ...]
     changed: tuple[Changed, ...]
-    starts_in_s: float | None = None
+    starts_in_s: float | None = None  # in how many seconds the first would start, where that can be said
+    shown: Mapping[int, Shown] = {}  # what is foreseen of each
 
     @property
     def starts(self) -> bool:
@@ -84,18 +86,22 @@ def fates(
     now_s: float,
     jobs: Sequence[JobId],
     lengths: Mapping[str, int] | None = None,
-    *,
-    explains: bool = False,
+    foresee: Callable[[], Mapping[int, Shown]] | None = None,
 ) -> Fates:
     """Step a copied core, and return what has become of jobs that are among the events.
 
-    With the lengths of kinds of jobs it is also told for how long those wait that do not start, and why if asked for.
+    With the lengths of kinds of jobs it is also told for how long those wait that do not start; why, and between which
+    bounds, if those are to be foreseen.
     """
     outcome = core.step(events, now_s)
     own = {job.id for job in outcome.jobs if (job.id if job.element is None else job.element.array) in set(jobs)}
     found = Fates(
-        tuple([_fate(core, outcome, job, now_s, explains=explains) for job in jobs]), _changed(core, outcome, own)
+        tuple([_fate(core, outcome, job, now_s, explains=foresee is not None) for job in jobs]),
+        _changed(core, outcome, own),
     )
+    if foresee is not None:
+        shown = foresee()
+        found = found._replace(shown={job: shown[job] for job in jobs if job in shown})
     if found.starts or lengths is None:
         return found._replace(starts_in_s=0.0 if found.starts else None)
     return found._replace(starts_in_s=start_in_s(core, jobs, outcome, now_s, lengths))

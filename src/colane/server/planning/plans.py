@@ -7,10 +7,12 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from time import monotonic
 from typing import Any, Final
 
 from colane.api.job_request import JobRequest, in_base_units
+from colane.api.jobs import ExpectedObject
 from colane.api.plans import (
     DIGEST_CHARACTERS,
     ChangeObject,
@@ -21,8 +23,10 @@ from colane.api.plans import (
     PlannedStartObject,
 )
 from colane.core.core import Core
+from colane.facts.job import expected
 from colane.model.job import Job, JobId
 from colane.model.words import about, count, percent
+from colane.scheduling.foresight import Foresight
 from colane.server.board.read_model import NodeRecord
 from colane.server.board.reads import NotReadError
 from colane.server.board.turn import Turn
@@ -105,28 +109,33 @@ class PlanQuestion:
     requests: Sequence[JobRequest]  # the jobs, of one user each
     sight: Sight  # what the caller is told of
     submit: Callable[[list[JobRequest]], Prepare]  # returns what submits other requests in their place
+    foresight: Foresight  # foresees starts and ends
     # the index of an earlier plan: while it holds, nothing more than the outcome is looked for
     expected: str | None = None
 
     def answer(self) -> PlanAnswer:
         """Return the plan. Raises CopyError: a copy took too long, or met a fault."""
         until_s = monotonic() + SOONER_S
-        found = self._fates(self.turn, explains=True, forecasts=True)
+        found = self._fates(self.turn, foresees=True, forecasts=True)
         index = index_of(self.core.state.version, self.requests, found)
         is_same = self.expected is not None and same_outcome(self.expected, index)
         changes = [] if is_same else list(self._changes(found, until_s))
+        jobs = [self._job(fate, changes, found) for fate in found.jobs]
+        soonest = [one["expected_start"]["p50_s"] for one in jobs if one["expected_start"] is not None]
+        soonest = [] if found.starts else soonest
         return {
             "index": index,
             "state_version": self.core.state.version,
             "now_s": self.turn.now_s,
-            "jobs": [self._job(fate, changes, found.starts_in_s) for fate in found.jobs],
-            "starts_in_s": found.starts_in_s,
+            "jobs": jobs,
+            "starts_in_s": min([one for one in soonest if one is not None], default=found.starts_in_s),
             "makes_way": [self._makes_way(*one) for one in found.changed],
         }
 
-    def _fates(self, turn: Turn, *, explains: bool = False, forecasts: bool = False) -> Fates:
+    def _fates(self, turn: Turn, *, foresees: bool = False, forecasts: bool = False) -> Fates:
         jobs, lengths = list(turn.admitted), turn.read_model.lengths if forecasts else None
-        return ask(lambda: fates(self.core, turn.events, turn.now_s, jobs, lengths, explains=explains))
+        foresee = partial(self.foresight.board_of, self.core, turn.now_s) if foresees else None
+        return ask(lambda: fates(self.core, turn.events, turn.now_s, jobs, lengths, foresee))
 
     def _changes(self, found: Fates, until_s: float) -> Iterator[ChangeObject]:
         """Of a single job that waits for room which no other makes: one need after the other is made smaller."""
@@ -199,8 +208,10 @@ class PlanQuestion:
 
     # -- in words, for the caller
 
-    def _job(self, fate: Fate, changes: list[ChangeObject], starts_in_s: float | None) -> JobPlanObject:
-        starts = [self._start(one) for one in fate.starts]
+    def _job(self, fate: Fate, changes: list[ChangeObject], found: Fates) -> JobPlanObject:
+        starts, shown, now_s = [self._start(one) for one in fate.starts], found.shown.get(fate.job), self.turn.now_s
+        start = None if shown is None or shown.start is None or starts else expected(shown.start, shown, now_s)
+        guess = start_text(start, found.starts_in_s if len(self.requests) == 1 else None)
         return {
             "id": fate.job,
             "name": fate.name,
@@ -210,7 +221,9 @@ class PlanQuestion:
             "reason": fate.reason,
             "eligible_s": fate.eligible_s,
             "changes": changes,
-            "sentence": sentence(fate, starts, changes, starts_in_s if len(self.requests) == 1 else None),
+            "expected_start": start,
+            "expected_end": None if shown is None else expected(shown.end, shown, now_s),
+            "sentence": sentence(fate, starts, changes, guess),
         }
 
     def _start(self, start: Started) -> PlannedStartObject:
@@ -263,15 +276,13 @@ def same_outcome(one: str, other: str) -> bool:
     return one.partition("-")[2] == other.partition("-")[2]
 
 
-def sentence(
-    fate: Fate, starts: Sequence[PlannedStartObject], changes: Sequence[ChangeObject], starts_in_s: float | None = None
-) -> str:
+def sentence(fate: Fate, starts: Sequence[PlannedStartObject], changes: Sequence[ChangeObject], guess: str = "") -> str:
     """Return what becomes of a job in a sentence."""
     if fate.state == STARTS and starts[0]["index"] is None:
         return f"would start at once {where(starts[0])}"
     if fate.state == STARTS:
         return f"{count(fate.starts_count, 'element')} would start at once, [{starts[0]['index']}] {where(starts[0])}"
-    guess = "" if starts_in_s is None else f"; {start_text(starts_in_s)}"
+    guess = f"; {guess}" if guess else ""
     if fate.state == HELD:
         return f"would not start yet: {fate.reason['sentence']}{guess}"
     would = f"would wait: {fate.reason['sentence']}{guess}"
@@ -280,9 +291,13 @@ def sentence(
     return "; ".join([would, *([f"it would start at once with {at_once}"] if at_once else []), *sooner])
 
 
-def start_text(seconds: float) -> str:
-    """Return when a job would start, in words."""
-    return f"it would start in about {about(seconds)}, as far as is known"
+def start_text(start: ExpectedObject | None, guess_s: float | None) -> str:
+    """Return when a job would start, in words: as foreseen, else as guessed, else that it is not known; or nothing."""
+    if start is not None and start["p50_s"] is not None:
+        return f"it would start {start['sentence']}"
+    if guess_s is not None:
+        return f"it would start in about {about(guess_s)}, as far as is known"
+    return "" if start is None else f"when it starts is {start['sentence']}"
 
 
 def where(start: PlannedStartObject) -> str:

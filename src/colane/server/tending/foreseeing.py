@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 from colane.foresee.foreseer import SaidQuote
 from colane.foresee.said import Shown
 from colane.model.job import JobId
-from colane.scheduling.foresight import Foresight
+from colane.scheduling.foresight import Foresight, pace_in
 from colane.server.board.turn import Turn
 from colane.server.ground.problems import RefusedError
 from colane.server.ground.whole_file import write_whole
@@ -122,10 +122,9 @@ class Foreseeing:
         def question(turn: Turn) -> Looked:
             began_s, foresight, core = process_time(), driver.foresight, driver.core
             foresight.turn(self._looks)
-            pace = lambda job: core.pacing(job).rate.ratio  # noqa: E731
             jobs = [core.state.jobs[one] for one in new if one in core.state.jobs]
-            said = foresight.say(core.state, [job for job in jobs if job.is_waiting], turn.now_s, pace)
-            return Looked(foresight.board(core.state, turn.now_s, pace), said, process_time() - began_s)
+            said = foresight.say(core.state, [job for job in jobs if job.is_waiting], turn.now_s, pace_in(core))
+            return Looked(foresight.board_of(core, turn.now_s), said, process_time() - began_s)
 
         found = await self.forecasts.of_copy(question)
         self._version, self._looked_s = driver.core.state.version, driver.now()
