@@ -5,9 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from colane.facts.job import sentence
 from colane.foresee.said import QuoteBounds
 from colane.foresee.scale import horizon_of
 from colane.foresee.widen import HIGH, LEVEL, LOW, Mix, Widened
+from colane.model.words import about
 
 HOUR_S = 3600.0
 
@@ -42,6 +44,25 @@ def test_a_quote_is_known_after_ten_bursts_and_one_burst_is_not_many() -> None:
     assert apart == [False] * 10 + [True] * 2
     at_once = [bounds.is_known for bounds, _ in quoted([1.0] * 60, every_s=10.0)]
     assert not any(at_once)
+
+
+@pytest.mark.parametrize("part", [0.0, 0.3, 0.6, 1.0])
+def test_how_many_start_within_a_minute_is_said_as_often_as_they_do(part: float) -> None:
+    """Of one quote in two parts: so likely at once, else later; a table says the same."""
+    random, widened = np.random.default_rng(3), Widened()
+    for number in range(300):
+        at_s, took_s = number * 4 * HOUR_S, 10.0 if random.random() < part else HOUR_S
+        widened.issue(number, at_s, 600.0, widened.quote(at_s, 600.0))
+        widened.happened(number, at_s + took_s)
+    found = widened.quote(1200 * HOUR_S, 600.0)
+    assert found.at_once == pytest.approx(part, abs=0.1)
+    tabled = widened.table(1200 * HOUR_S, np.linspace(500.0, 700.0, 100))[50]
+    assert tabled.at_once == pytest.approx(found.at_once, abs=0.02)
+    if 0.2 < part < 0.8:
+        assert (
+            sentence(*found[:3], found.at_once)
+            == f"{round(100 * found.at_once)} %: at once; else within {about(found.p90_s)}"
+        )
 
 
 def test_those_that_wait_still_tell_that_waits_are_longer() -> None:

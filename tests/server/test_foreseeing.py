@@ -156,7 +156,7 @@ async def test_who_may_not_see_the_jobs_ahead_is_told_times_alone() -> None:
         status, told = await bob.ask("GET", "/job/3/start")
         assert (status, set(told["expected_start"])) == (
             200,
-            {"p10_s", "p50_s", "p90_s", "said_s", "basis", "sentence"},
+            {"p10_s", "p50_s", "p90_s", "at_once_ratio", "said_s", "basis", "sentence"},
         )
         assert (await bob.ask("GET", "/job/2/start"))[0] == 404
 

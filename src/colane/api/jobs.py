@@ -301,6 +301,7 @@ class ExpectedObject(TypedDict):
         p10_s: One of ten comes sooner; None, as the others, where it is not known.
         p50_s: Half come sooner.
         p90_s: One of ten comes later.
+        at_once_ratio: The probability that it comes within a minute; None likewise.
         said_s: Unix time at which it was worked out.
         basis: What tells the job's own length: `told`, or `learnt` of others.
         sentence: For people, such as `in 20 min (5 to 50 min)`.
@@ -309,6 +310,7 @@ class ExpectedObject(TypedDict):
     p10_s: float | None
     p50_s: float | None
     p90_s: float | None
+    at_once_ratio: float | None
     said_s: float
     basis: str
     sentence: str

@@ -19,13 +19,16 @@ from colane.model.job import Job, JobKind, JobState
 from colane.model.phases import STEPPING
 from colane.model.progress import Progress, Stall, stall
 from colane.model.time_spent import time_spent
-from colane.model.words import about
+from colane.model.words import about, percent
 from colane.perf.estimates import LengthEstimates
 from colane.perf.rate import Rate, RateSource
 
 # -- When a job is expected to start and to end, as every screen tells it.
 
 WIDE: Final = 30.0  # where the last is so many times the first, only the last is said
+
+SURE: Final = 0.9
+MAY_BE: Final = 0.1  # with at least this probability it is said that it may be within a minute
 
 SOON_S: Final = 60.0
 NOT_KNOWN: Final = f"not known: fewer than {BURSTS_MIN} such waits seen"
@@ -40,16 +43,19 @@ def expected(bounds: QuoteBounds, shown: Shown, now_s: float) -> ExpectedObject:
         "p10_s": low_s if known else None,
         "p50_s": middle_s if known else None,
         "p90_s": high_s if known else None,
+        "at_once_ratio": bounds.at_once if known else None,
         "said_s": shown.at_s,
         "basis": "told" if shown.is_told else "learnt",
-        "sentence": sentence(low_s, middle_s, high_s) if known else NOT_KNOWN,
+        "sentence": sentence(low_s, middle_s, high_s, bounds.at_once) if known else NOT_KNOWN,
     }
 
 
-def sentence(low_s: float, middle_s: float, high_s: float) -> str:
-    """Return an interval in words."""
-    if high_s < SOON_S:
+def sentence(low_s: float, middle_s: float, high_s: float, at_once: float = 0.0) -> str:
+    """Return an interval in words: in two parts where it may come within a minute, and may not."""
+    if high_s < SOON_S or at_once > SURE:
         return "within a minute"
+    if at_once >= MAY_BE:
+        return f"{percent(at_once)}: at once; else within {about(high_s)}"
     if high_s > WIDE * max(low_s, SOON_S):
         return f"within {about(high_s)}"
     return f"in {about(middle_s)} ({about(low_s)} to {about(high_s)})"

@@ -47,6 +47,8 @@ class JudgedQuotes(NamedTuple):
     width: float  # median of upper over lower bound
     by_horizon: tuple[SomeQuotes, ...]  # those of each horizon
     known: SomeQuotes  # those that were said to be known
+    brier: float  # Brier's score of starts within a minute: mean square of what was said less what came
+    base: float  # what saying the base rate each time would have
 
 
 def judged(foretold: Sequence[Foretold]) -> dict[str, JudgedQuotes]:
@@ -66,6 +68,7 @@ def judge(quotes: Sequence[tuple[QuoteBounds, float]]) -> JudgedQuotes | None:
         return None
     low, middle, high = (np.array([bounds[at] for bounds, _ in quotes]) for at in range(3))
     took = np.array([took_s for _, took_s in quotes])
+    at_once = np.array([bounds.at_once for bounds, _ in quotes])
     known = np.array([bounds.is_known for bounds, _ in quotes])
     early, late = took < low - 1e-6, took > high + 1e-6
     held = ~(early | late)
@@ -85,4 +88,5 @@ def judge(quotes: Sequence[tuple[QuoteBounds, float]]) -> JudgedQuotes | None:
         len(quotes), float(held.mean()), float(early.mean()), float(late.mean()),
         float((spread + MISS_COSTS * outside).mean()), float(np.median(errors)), float(np.exp(np.median(spread))),
         tuple([part(horizons == at) for at in range(len(HORIZONS_S))]), part(known),
+        float(((at_once - (took <= FELT_S)) ** 2).mean()), float((took <= FELT_S).var()),
     )  # fmt: skip

@@ -14,6 +14,7 @@ class QuoteBounds(NamedTuple):
     p50_s: float  # the median
     p90_s: float  # the upper bound
     bursts: int  # separate bursts of quotes that are known near this horizon
+    at_once: float = 0.0  # the probability that it comes within a minute
 
     @property
     def is_known(self) -> bool:

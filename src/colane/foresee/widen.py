@@ -108,7 +108,9 @@ class Widened:
 
         middle_s = at(0.5)
         horizon = horizon_of(middle_s)
-        return QuoteBounds(at(self.levels[LOW][horizon]), middle_s, at(1 - self.levels[HIGH][horizon]), bursts)
+        low_s, high_s = at(self.levels[LOW][horizon]), at(1 - self.levels[HIGH][horizon])
+        soon = int(np.searchsorted(scores, scaled(FELT_S) - scaled(point_s), side="right"))
+        return QuoteBounds(low_s, middle_s, high_s, bursts, 1.0 - float(outlast[soon - 1]) if soon else 0.0)
 
     def table(self, now_s: float, points_s: Floats) -> list[QuoteBounds]:
         """Return the intervals about many points: worked out for some, and between them interpolated."""
@@ -120,9 +122,10 @@ class Widened:
         bounds = [np.interp(at, grid, all_scaled(np.array([row[side] for row in rows]))) for side in range(3)]
         places = np.rint(np.interp(at, grid, np.arange(TABLED))).astype(int).tolist()
         low, middle, high = (np.maximum(0.0, np.exp(one) - FELT_S).tolist() for one in bounds)
+        at_once = np.interp(at, grid, np.array([row.at_once for row in rows])).tolist()
         return [
-            QuoteBounds(one, two, three, rows[place].bursts)
-            for one, two, three, place in zip(low, middle, high, places, strict=True)
+            QuoteBounds(one, two, three, rows[place].bursts, soon)
+            for one, two, three, place, soon in zip(low, middle, high, places, at_once, strict=True)
         ]
 
     def issue(self, job: int, now_s: float, point_s: float, bounds: QuoteBounds) -> None:
@@ -160,8 +163,8 @@ class Widened:
     def take_back(self, kept: dict[str, Any]) -> None:
         """Go on from what was kept."""
         self.levels = [[float(level) for level in side] for side in kept["levels"]]
-        for at_s, point_s, low_s, middle_s, high_s, bursts, waited_s, is_censored, job in kept["quotes"]:
-            bounds = QuoteBounds(low_s, middle_s, high_s, bursts)
+        for at_s, point_s, *said, waited_s, is_censored, job in kept["quotes"]:
+            bounds = QuoteBounds(*said)
             if job is not None:
                 self.issue(job, at_s, point_s, bounds)
                 continue

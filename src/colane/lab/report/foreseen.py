@@ -61,7 +61,7 @@ def foreseen_objects(foretold: Sequence[Foretold]) -> list[dict[str, Any]]:
             "horizons": [
                 {"said": name, **part._asdict()} for name, part in zip(HORIZONS, one.by_horizon, strict=True)
             ],
-            "known": one.known._asdict(),
+            "known": one.known._asdict(), "brier": one.brier, "brier_base": one.base,
         }
         for method, one in judged(foretold).items()
     ]  # fmt: skip
@@ -93,7 +93,9 @@ def foreseen_plot(foretold: Mapping[str, Sequence[Foretold]]) -> Figure:
     return fig
 
 
-COLUMNS: Final = ("job", "at_s", "method", "p10_s", "p50_s", "p90_s", "bursts", "is_told", "start_s", "end_s")
+COLUMNS: Final = (
+    "job", "at_s", "method", "p10_s", "p50_s", "p90_s", "bursts", "at_once", "is_told", "start_s", "end_s",
+)  # fmt: skip
 
 
 def write_quotes(foretold: Sequence[Foretold], path: Path) -> None:
@@ -106,4 +108,15 @@ def write_quotes(foretold: Sequence[Foretold], path: Path) -> None:
             came = [f"{value:.6g}" if isfinite(value) else "" for value in (one.start_s, one.end_s)]
             for method, bounds in [*zip(METHODS, quote.starts, strict=True), ("end", quote.end)]:
                 said = [f"{value:.6g}" for value in bounds[:3]]
-                rows.writerow([quote.job, f"{quote.at_s:.6g}", method, *said, bounds.bursts, int(quote.is_told), *came])
+                rows.writerow(
+                    [
+                        quote.job,
+                        f"{quote.at_s:.6g}",
+                        method,
+                        *said,
+                        bounds.bursts,
+                        f"{bounds.at_once:.3f}",
+                        int(quote.is_told),
+                        *came,
+                    ]
+                )
