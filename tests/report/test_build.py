@@ -11,6 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from colane.foresee.foreseer import StartQuote
+from colane.foresee.judged import Foretold, judged, judged_rows
+from colane.foresee.said import QuoteBounds
 from colane.lab.report.html import JOB_ROWS_MAX, OPEN_ROWS_MAX, Picture, page, without_equal
 from colane.lab.report.profile_plots import Boundary
 from colane.lab.report.records import JobTime, RunGroup
@@ -86,7 +89,12 @@ def test_a_report_of_two_runs_is_whole(tmp_path: Path) -> None:
 
 
 def test_the_summary_file_uses_the_common_names(tmp_path: Path) -> None:
-    report = build([fifo(), colocate()], [measurement(1.3, "a", "b")], tmp_path, title="Best case")
+    bounds = QuoteBounds(50.0, 100.0, 200.0, 20)
+    quotes = [Foretold(StartQuote(n, 0.0, (bounds,) * 5, bounds, is_told=True), 60.0 + 50 * n, 900.0) for n in range(8)]
+    foreseen = judged_rows("fifo", judged(quotes))
+    report = build([fifo(), colocate()], [measurement(1.3, "a", "b")], tmp_path, title="Best case", foreseen=foreseen)
+    assert [table.key for table in report.tables if table.rows].count("foreseen") == 1
+    assert "What was foreseen, and what came of it" in report.html.read_text()
     found = json.loads(report.summary_json.read_text())
     first, second = found["runs"]
     assert (first["policy"], first["jobs"], first["finished"], first["makespan_s"]) == ("fifo", 3, 3, 20.0)

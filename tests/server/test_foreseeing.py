@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
-from colane.foresee.foreseer import StartQuote
+from colane.foresee.foreseer import METHODS, StartQuote
 from colane.foresee.judged import Foretold
 from colane.foresee.said import QuoteBounds
 from colane.foresee.scene import PoolScene, PresentJob
 from colane.model.choices import See
+from colane.scheduling.foresight import Foresight
 from colane.scheduling.presets import PRESETS
 from colane.server.service import Service
 from tests.server.harness import World, finished, launched, report, world
@@ -200,17 +201,38 @@ async def test_of_another_policy_lengths_alone_are_taken(tmp_path: Path) -> None
         assert w.service.driver.foresight.of("default").lengths.mean_s(1) < 1000
 
 
+def foretold(foresight: Foresight, now_s: float, took_s: float | None = None) -> None:
+    """A hundred quotes of 100 s, hours apart: eight of ten come as said, or all take so long."""
+    for number in range(100):
+        bounds = QuoteBounds(50.0, 100.0, 200.0, 20)
+        quote = StartQuote(number, now_s - 7200.0 * number, (bounds,) * 5, bounds, is_told=True)
+        holds = number % 10 < 8
+        foresight.foretold[number] = Foretold(quote, (100.0 if holds else 500.0) if took_s is None else took_s, 900.0)
+
+
+async def test_scores_are_told_by_policy_and_horizon_and_kept_when_the_policy_changes(tmp_path: Path) -> None:
+    path = tmp_path / "foreseen.json"
+    async with world(policy="fifo", foreseen=path) as w:
+        await waits(w, 0)
+        foretold(w.service.driver.foresight, w.service.driver.now())
+        before = (await w.good("GET", "/health"))["foreseen"]
+        w.service.foreseeing.keep()
+    assert [one["method"] for one in before] == [*METHODS, "end"]
+    (shown,) = [one for one in before if one["method"] == "foreseen"]
+    assert (shown["policy"], shown["holds"]) == ("fifo", 0.8)
+    assert [one["quotes"] for one in shown["horizons"]] == [50, 0, 0, 0, 0], "by what was said: 100 s"
+    async with world(policy="las", foreseen=path) as w:
+        w.service.foreseeing.take_back()
+        foretold(w.service.driver.foresight, w.service.driver.now(), 3600.0)
+        after = (await w.good("GET", "/health"))["foreseen"]
+    assert after[len(before) :] == before
+    assert {one["policy"] for one in after[: len(before)]} == {"las"}
+
+
 @pytest.mark.parametrize(("took_s", "is_said"), [(3600.0, True), (None, False)])
 async def test_health_says_where_too_few_came_as_said(took_s: float | None, is_said: bool) -> None:
     async with world(policy="fifo") as w:
-        foresight, now_s = w.service.driver.foresight, w.service.driver.now()
-        for number in range(100):
-            bounds = QuoteBounds(50.0, 100.0, 200.0, 20)
-            quote = StartQuote(number, now_s - 7200.0 * number, (bounds,) * 5, bounds, is_told=True)
-            holds = number % 10 < 8
-            foresight.foretold[number] = Foretold(
-                quote, (100.0 if holds else 500.0) if took_s is None else took_s, 900.0
-            )
+        foretold(w.service.driver.foresight, w.service.driver.now(), took_s)
         health = await w.good("GET", "/health")
         assert ("starts that were foreseen" in health.get("detail", "")) is is_said
         assert health["status"] == "ok"

@@ -5,10 +5,14 @@ from __future__ import annotations
 import hashlib
 import time
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from colane.foresee.foreseer import StartQuote
+from colane.foresee.judged import Foretold, judged, judged_rows
+from colane.foresee.said import QuoteBounds
 from tests.server.harness import SLEEP, finished, launched, node, report
 from tests.server.processes import Scheduler
 from tests.web.browser import Watched, fits, link, signed_in
@@ -109,3 +113,22 @@ def test_ended_jobs_are_told_and_submitted_again_by_their_owner(filled: Schedule
     page.locator(".en tbody tr").first.wait_for()
     assert page.locator(".en input").count() == 0  # another's
     assert page.evaluate("window.hit") is None
+
+
+def test_the_report_shows_how_good_quotes_of_starts_were(filled: Scheduler, watched: Watched, tmp_path: Path) -> None:
+    bounds = [QuoteBounds(50.0, one, 200.0, 20, 0.2) for one in (100.0, 100.0, 900.0, 90.0, 120.0)]
+    quotes = [
+        Foretold(StartQuote(n, 0.0, tuple(bounds), bounds[0], is_told=True), 60.0 + 3 * n, 900.0) for n in range(100)
+    ]
+    rows = [*judged_rows("fifo", judged(quotes)), *judged_rows("srtf", judged(quotes[:90]))]
+    page = watched.page
+    page.goto(link(filled))
+    page.route("**/health", partial(answer, {**filled.http.get("/health").json(), "foreseen": rows}))
+    page.goto(filled.url + "/#/reports?days=28")
+    page.get_by_text("What was foreseen").wait_for()
+    shown = page.locator(".fs tbody tr")
+    assert shown.count() == len(rows)
+    assert shown.nth(4).inner_text().split("\t")[:4] == ["fifo", "foreseen", "50", f"{round(100 * rows[4]['holds'])} %"]
+    assert page.locator(".fs tr.mine").count() == 2
+    fits(page)
+    page.screenshot(path=str(tmp_path / "reports.png"), full_page=True)

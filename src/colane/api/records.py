@@ -19,22 +19,47 @@ class StoreObject(TypedDict):
     unchecked: list[str]
 
 
+class SomeQuotesObject(TypedDict):
+    """Some quotes: what their medians `said`, how many, which part `holds`, and the median relative `error`."""
+
+    said: str
+    quotes: int
+    holds: float | None
+    error: float | None
+
+
 class ForeseenObject(TypedDict):
     """How good quotes of starts were lately, by method: what is shown, and the baselines that others would say.
 
     Attributes:
-        method: `foreseen` is what is shown.
+        policy: Under which.
+        method: `foreseen` is what is shown; `end` the same of ends.
         quotes: How many were judged.
         holds: Part of them that held; four of five are to.
+        early: Part that came sooner than said.
+        late: Part that came later.
         score: Winkler's of logarithms; less is better.
         median_error: Of the median.
+        p90_over_p10: How wide half of them were at most.
+        horizons: Of each horizon.
+        known: Of those that were said to be known.
+        brier: Brier's score of the probability of a start within a minute; less is better.
+        brier_base: The same of the rate of all.
     """
 
+    policy: str
     method: str
     quotes: int
     holds: float
+    early: float
+    late: float
     score: float
     median_error: float
+    p90_over_p10: float
+    horizons: list[SomeQuotesObject]
+    known: SomeQuotesObject
+    brier: float
+    brier_base: float
 
 
 class ServiceHealthObject(HealthDetailObject):

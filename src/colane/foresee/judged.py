@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import isfinite
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,6 +49,24 @@ class JudgedQuotes(NamedTuple):
     known: SomeQuotes  # those that were said to be known
     brier: float  # Brier's score of starts within a minute: mean square of what was said less what came
     base: float  # what saying the base rate each time would have
+
+
+HORIZONS: Final = ("below 10 min", "to 1 h", "to 6 h", "to 1 day", "beyond")
+
+
+def judged_rows(policy: str, judged_by_method: Mapping[str, JudgedQuotes]) -> list[dict[str, Any]]:
+    """Return what is told of quotes under a policy, a row for each method; see `api.records.ForeseenObject`."""
+    return [
+        {
+            "policy": policy, "method": method, "quotes": one.quotes, "holds": one.holds, "early": one.early,
+            "late": one.late, "score": one.score, "median_error": one.error, "p90_over_p10": one.width,
+            "horizons": [
+                {"said": name, **part._asdict()} for name, part in zip(HORIZONS, one.by_horizon, strict=True)
+            ],
+            "known": {"said": "known", **one.known._asdict()}, "brier": one.brier, "brier_base": one.base,
+        }
+        for method, one in judged_by_method.items()
+    ]  # fmt: skip
 
 
 def judged(foretold: Sequence[Foretold]) -> dict[str, JudgedQuotes]:

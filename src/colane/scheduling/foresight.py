@@ -17,7 +17,7 @@ from colane.core.core import Core
 from colane.core.policy import Policy
 from colane.facts.ran import attained_s, earlier_s, had_s, present_s
 from colane.foresee.foreseer import Foreseer, SaidQuote, StartQuote
-from colane.foresee.judged import Foretold, JudgedQuotes, judged
+from colane.foresee.judged import Foretold, JudgedQuotes, judged, judged_rows
 from colane.foresee.lengths import LearntLengths
 from colane.foresee.said import QuoteBounds, Shown
 from colane.foresee.scene import LEFT_MIN_S, PoolScene, PresentJob
@@ -29,6 +29,8 @@ from colane.scheduling.engine.loop import Composed
 from colane.scheduling.engine.times import Expected, kept_times
 from colane.scheduling.engine.walks import in_line
 from colane.scheduling.mechanisms.fairness.service import LeastAttained
+
+POLICIES_KEPT: Final = 5  # so many policies' scores are
 
 FORETOLD_KEPT: Final = 600  # so many quotes are kept over a restart
 
@@ -74,6 +76,7 @@ class Foresight:
         self._keeps = keeps
         self._said = 0
         self._judged: dict[str, JudgedQuotes] | None = None
+        self._past: dict[str, list[dict[str, Any]]] = {}
         self._lengths = LearntLengths()
         self._pools: dict[str, Foreseer] = {}
         self._live: dict[JobId, _LiveJob] = {}
@@ -147,6 +150,10 @@ class Foresight:
             self._judged = judged(list(self.foretold.values()))
         return self._judged
 
+    def judged_rows(self) -> list[dict[str, Any]]:
+        """The same as it is told, and what was last told of other policies."""
+        return [*judged_rows(self.policy.name, self.judged()), *[row for rows in self._past.values() for row in rows]]
+
     def bursts(self) -> int:
         """Bursts apart in which these were said."""
         return len({int(one.quote.at_s // BURST_S) for one in self.foretold.values() if not isnan(one.start_s)})
@@ -159,7 +166,11 @@ class Foresight:
             for one in list(self.foretold.values())[-FORETOLD_KEPT:]
         ]
         pools = {name: one.kept() for name, one in self._pools.items()}
-        return {"policy": self.policy.name, "lengths": self._lengths.kept(), "pools": pools, "foretold": foretold}
+        rows = {**self._past, self.policy.name: judged_rows(self.policy.name, self.judged())}
+        return {
+            "policy": self.policy.name, "lengths": self._lengths.kept(), "pools": pools, "foretold": foretold,
+            "judged": dict(list(rows.items())[-POLICIES_KEPT:]),
+        }  # fmt: skip
 
     def take_back(self, kept: dict[str, Any]) -> None:
         """Go on from what was kept; of another policy only lengths are of use.
@@ -168,6 +179,7 @@ class Foresight:
             ValueError, KeyError, TypeError, IndexError: It is no such thing; what was taken of it is to be thrown away.
         """
         self._lengths.take_back(kept["lengths"])
+        self._past = {name: list(rows) for name, rows in kept.get("judged", {}).items() if name != self.policy.name}
         if kept["policy"] != self.policy.name:
             return
         for name, one in kept["pools"].items():

@@ -27,6 +27,8 @@ CHANGES: Final = {
 }
 """Columns of the groups whose change from the first group is known, and the column of the comparison."""
 
+FORESEEN_COLUMNS: Final = ("run", "method", "quotes", "holds", "score", "error", "known_holds")
+
 SET_COLUMNS: Final = ("set", "sharing", "times", "delta", "verdict")  # what a terminal has room for; the page has more
 
 
@@ -92,7 +94,8 @@ def make_report(
         profiles = list(read_profiles(scheduler).values())
         sets = read_measurements(scheduler)
         with writing(f"--out: {out}"):
-            return build(groups, sets, out, title=title, profiles=profiles, chapter=chapter)
+            foreseen = scheduler.health().get("foreseen", ())
+            return build(groups, sets, out, title=title, profiles=profiles, chapter=chapter, foreseen=foreseen)
     except ValueError as error:
         raise FailureError(f"report: {error}") from error
 
@@ -124,6 +127,8 @@ def print_report(made: Report) -> None:
     _print_groups(tables["groups"], tables["comparisons"])
     if tables["measured_sets"].rows:
         _print_columns(tables["measured_sets"], SET_COLUMNS)
+    if tables["foreseen"].rows:
+        _print_columns(tables["foreseen"], FORESEEN_COLUMNS)
     for sentence in (*made.sentences, *made.notes):
         output.say(sentence)
     output.say()

@@ -12,11 +12,10 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from colane.foresee.foreseer import METHODS
-from colane.foresee.judged import Foretold, JudgedQuotes, judged
+from colane.foresee.judged import HORIZONS, Foretold, judged
 from colane.lab.report import style
-from colane.lab.report.tables import Cell, Table, TableColumn, many, ratio, text
+from colane.lab.report.tables import Table, TableColumn, many, ratio, text
 
-HORIZONS: Final = ("below 10 min", "to 1 h", "to 6 h", "to 1 day", "beyond")
 ASKED: Final = 0.8
 
 NOTE: Final = (
@@ -27,11 +26,11 @@ NOTE: Final = (
 )
 
 
-def foreseen_table(foretold: Sequence[tuple[str, Sequence[Foretold]]]) -> Table:
-    """One row for each run and method."""
+def foreseen_table(judged_runs: Sequence[Mapping[str, Any]]) -> Table:
+    """One row for each run and method, of those that `judged_rows` tells."""
     columns = (
         text("run", "Policy"),
-        text("method", "StartQuote"),
+        text("method", "Method"),
         many("quotes", "Quotes"),
         ratio("holds", "Held"),
         *(ratio(f"holds_{at}", f"Held, {name}") for at, name in enumerate(HORIZONS)),
@@ -41,30 +40,14 @@ def foreseen_table(foretold: Sequence[tuple[str, Sequence[Foretold]]]) -> Table:
         many("known", "Known"),
         ratio("known_holds", "Held, known"),
     )
-    rows = [_row(name, method, one) for name, quotes in foretold for method, one in judged(quotes).items()]
-    return Table("foreseen", "What was foreseen, and what came of it", columns, tuple(rows), NOTE)
-
-
-def _row(name: str, method: str, one: JudgedQuotes) -> tuple[Cell, ...]:
-    held = [part.holds for part in one.by_horizon]
-    return (
-        name, method, one.quotes, one.holds, *held, one.score, one.error, one.width, one.known.quotes, one.known.holds,
-    )  # fmt: skip
-
-
-def foreseen_objects(foretold: Sequence[Foretold]) -> list[dict[str, Any]]:
-    """The same for programs, with how many quotes each horizon had."""
-    return [
-        {
-            "method": method, "quotes": one.quotes, "holds": one.holds, "early": one.early, "late": one.late,
-            "score": one.score, "median_error": one.error, "p90_over_p10": one.width,
-            "horizons": [
-                {"said": name, **part._asdict()} for name, part in zip(HORIZONS, one.by_horizon, strict=True)
-            ],
-            "known": one.known._asdict(), "brier": one.brier, "brier_base": one.base,
-        }
-        for method, one in judged(foretold).items()
+    rows = [
+        (
+            row["policy"], row["method"], row["quotes"], row["holds"], *[one["holds"] for one in row["horizons"]],
+            row["score"], row["median_error"], row["p90_over_p10"], row["known"]["quotes"], row["known"]["holds"],
+        )
+        for row in judged_runs
     ]  # fmt: skip
+    return Table("foreseen", "What was foreseen, and what came of it", columns, tuple(rows), NOTE)
 
 
 @style.styled

@@ -13,8 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from colane.foresee.judged import judged, judged_rows
 from colane.lab.report import html, plots, simulated_plots, time_plots, timeline
-from colane.lab.report.foreseen import foreseen_objects, foreseen_plot, foreseen_table, write_quotes
+from colane.lab.report.foreseen import foreseen_plot, foreseen_table, write_quotes
 from colane.lab.report.html import Chart
 from colane.lab.report.metrics import Summary, summarise
 from colane.lab.report.records import JobTime
@@ -131,7 +132,7 @@ def run_object(run: SimulatedRun, found: SimulatedMetrics) -> dict[str, Any]:
 
 def _of_few_objects(run: SimulatedRun) -> dict[str, Any]:
     """Time waited for turns, over all jobs, and what was foreseen; only of runs in which one did, or something was."""
-    foreseen = {} if run.foretold is None else {"foreseen": foreseen_objects(run.foretold)}
+    foreseen = {} if run.foretold is None else {"foreseen": judged_rows(run.policy, judged(run.foretold))}
     if not run.pause_s:
         return foreseen
     pauses = _distribution(summarise([run.pause_s.get(job, 0.0) for job in run.columns.id.tolist()]))
@@ -283,8 +284,8 @@ def _tables(study: Study) -> tuple[Table, ...]:
     if found:
         tables.append(differences_table(study.policies[0], [(one.policy, one.metric, one.found) for one in found]))
     refused = study.runs[0].refused if study.runs else ()
-    foretold = [(name, run.foretold) for name, run, _ in rows if run.foretold]
-    return (*tables, foreseen_table(foretold), times_table(_times(study)), refused_table(refused))
+    foreseen = [row for name, run, _ in rows if run.foretold for row in judged_rows(name, judged(run.foretold))]
+    return (*tables, foreseen_table(foreseen), times_table(_times(study)), refused_table(refused))
 
 
 def _times(study: Study) -> dict[str, tuple[JobTime, ...]]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, cast
 
-from colane.api.records import HealthDetailObject, ServiceHealthObject
+from colane.api.records import ForeseenObject, HealthDetailObject, ServiceHealthObject
 from colane.foresee.foreseer import METHODS
 from colane.model.arrays import number_of
 from colane.model.words import percent
@@ -98,14 +98,5 @@ class Health:
             "state_version": self.parts.read_model.counters.version,
             "events": self.parts.feed.last_number,
             "started_s": self.parts.started_s,
-            "foreseen": [
-                {
-                    "method": method,
-                    "quotes": one.quotes,
-                    "holds": one.holds,
-                    "score": one.score,
-                    "median_error": one.error,
-                }
-                for method, one in self.parts.driver.foresight.judged().items()
-            ],
+            "foreseen": cast("list[ForeseenObject]", self.parts.driver.foresight.judged_rows()),
         }

@@ -1,11 +1,11 @@
 // How the jobs that ended fared, and the last of them.
 import { Buttons } from "/page/acts.js";
-import { Name, count, get, here, html, jobLink, known, lasting, moment, short } from "/page/common.js";
+import { Name, count, get, here, html, jobLink, known, lasting, moment, percent, short } from "/page/common.js";
 
 const DAYS = [1, 7, 28, 90], EVERY_MS = 30000, LAST = 100;
 const BAD = new Set(["failed", "out-of-memory", "timed-out"]);
 export const chosen = new Map();
-let shown = null, loaded = 0, more = [];
+let shown = null, loaded = 0, more = [], foreseen = [];
 
 const days = () => DAYS.includes(Number(here().query.get("days"))) ? Number(here().query.get("days")) : 7;
 
@@ -18,6 +18,7 @@ export async function load(rows) {
   const key = `${days()} ${only()}`;
   if (shown?.key === key && Date.now() - loaded < EVERY_MS) return;
   const found = await page(0);
+  foreseen = (await get("/health")).foreseen || [];
   if (shown?.key !== key || found.count !== shown.count) more = [];
   Object.assign(known, { user: rows.user, isOperator: rows.is_operator });
   shown = { ...found, many: days(), key };
@@ -28,6 +29,15 @@ async function loadMore(redraw) {  // those that ended before the last that is s
   const { key } = shown, first = shown.jobs.length + more.length, found = await page(first);
   if (shown.key === key) more = [...more, ...found.jobs.filter(job => ![...shown.jobs, ...more].some(one => one.id === job.id))];
   redraw();
+}
+
+function Foreseen() {  // what was said of starts and ends, and what came of it, by policy and horizon beside what others would say
+  if (!foreseen.length) return "";
+  const held = part => part.quotes ? `${percent(part.holds)}` : "";
+  return html`<h2>What was foreseen <small>80 % are to hold</small></h2><div class="tw"><table class="fs"><thead><tr><th>Policy</th><th>Method</th><th class="r">Quotes</th><th class="r">Held</th>${foreseen[0].horizons.map(one => html`<th class="r wd" key=${one.said}>${one.said}</th>`)}<th class="r">Score</th><th class="r">Error</th></tr></thead>
+    <tbody>${foreseen.map(one => html`<tr key=${`${one.policy} ${one.method}`} class=${one.method === "foreseen" ? "mine" : ""}><td>${one.policy}</td><td>${one.method}</td><td class="r">${one.quotes}</td><td class="r">${percent(one.holds)}</td>
+      ${one.horizons.map(part => html`<td class="r wd" key=${part.said} title=${count(part.quotes, "quote")}>${held(part)}</td>`)}<td class="r">${one.score.toFixed(2)}</td><td class="r">${percent(one.median_error)}</td></tr>`)}</tbody></table></div>
+    <p class="said">Of quotes of starts, and of ends, the later half, by what their median said. Score: how wide, and ten times what a miss is off; less is better. The first three methods are what others would say.</p>`;
 }
 
 const FIGURES = [["waited_s", "Waited in queues", lasting], ["took_s", "From submission to end", lasting], ["slowdown", "That over the time it ran", value => `${short(value)} ×`]];
@@ -51,6 +61,7 @@ export function View({ redraw }) {
       <td class="r">${job.waited_s === null ? "never ran" : lasting(job.waited_s)}</td><td class="r">${lasting(job.took_s)}</td><td class="jl"><bdi>${job.reason}</bdi></td></tr>`)}</tbody></table></div>
     ${rows.length && rows.length < all ? html`<p class="said"><button type="button" onClick=${() => loadMore(redraw)}>${Math.min(LAST, all - rows.length)} more</button></p>` : ""}
     ${own.length ? html`<div class="bulk"><b>${count(own.length, "job")} chosen</b><${Buttons} jobs=${own} /><button type="button" onClick=${() => { chosen.clear(); redraw(); }}>Choose none</button></div>` : ""}` : ""}
+    <${Foreseen} />
     <p class="lead small">With figures and plots, compared by a label: <code>colane report --label NAME</code>.</p>
     <footer>As JSON: <a class="lk" href=${`/usage/ended?days=${shown.many}`}>ended jobs</a></footer>`;
 }
