@@ -55,10 +55,12 @@ class SizeSpeedObject(TypedDict):
 class WhyAnswer(ReasonObject):
     """The answer of `/job/{id}/why`; `now` has sentences about how a running job stands.
 
-    `sizes` is empty of a job of one size, and of one that has ended.
+    `sizes` is empty of a job of one size, and of one that has ended; `otherwise` says by what a plan with what was
+    asked forced differs from the policy's own.
     """
 
     now: list[str]
+    otherwise: list[str]
     sizes: list[SizeSpeedObject]
 
 

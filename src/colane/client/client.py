@@ -183,9 +183,10 @@ class Client:
         """Return the request by which a job like this one of the caller's is submitted, without an environment."""
         return dict(self._get(f"/job/{job_id}/request"))
 
-    def why(self, job_id: int) -> WhyAnswer:
-        """Return why a job is where it is."""
-        reason: WhyAnswer = self._get(f"/job/{job_id}/why")
+    def why(self, job_id: int, *, not_on: str = "", not_now: bool = False, instead: int | None = None) -> WhyAnswer:
+        """Return why a job is where it is, and of one that waits why not on a node, not now, or not instead of one."""
+        asked = {"not_on": not_on or None, "not_now": not_now or None, "instead": instead}
+        reason: WhyAnswer = self._get(f"/job/{job_id}/why", **_without_none(**asked))
         return reason
 
     def start_of(self, job_id: int, *, changes: bool = True) -> StartAnswer:

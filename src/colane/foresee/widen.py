@@ -83,6 +83,20 @@ class Mix:
         ]
 
 
+def _outlast(scores: Floats, censored: Floats, weights: Floats) -> tuple[Floats, Floats]:
+    """Scores in order, and the part that outlasts each."""
+    order = np.argsort(scores + 1e-9 * censored, kind="stable")
+    scores, censored, weights = scores[order], censored[order], weights[order]
+    at_risk = np.cumsum(weights[::-1])[::-1]
+    return scores, np.cumprod(np.maximum(0.0, 1 - np.where(censored, 0.0, weights / np.maximum(at_risk, 1e-12))))
+
+
+def _within(score: float, scores: Floats, outlast: Floats) -> float:
+    """The part that does not outlast this score."""
+    number = int(np.searchsorted(scores, score, side="right"))
+    return 1.0 - float(outlast[number - 1]) if number else 0.0
+
+
 class Widened:
     """Intervals about the points of one method."""
 
@@ -97,10 +111,9 @@ class Widened:
         """Return the interval about a point."""
         self._cross(now_s)
         scores, censored, weights, bursts = self._scores(now_s, point_s)
-        order = np.argsort(scores + 1e-9 * censored, kind="stable")
-        scores, censored, weights = scores[order], censored[order], weights[order]
-        at_risk = np.cumsum(weights[::-1])[::-1]
-        outlast = np.cumprod(np.maximum(0.0, 1 - np.where(censored, 0.0, weights / np.maximum(at_risk, 1e-12))))
+        seen = len(scores) - len(GUESSES)
+        at_once = _within(scaled(FELT_S) - scaled(point_s), *_outlast(scores[:seen], censored[:seen], weights[:seen]))
+        scores, outlast = _outlast(scores, censored, weights)
 
         def at(part: float) -> float:
             number = min(int(np.searchsorted(-outlast, part - 1)), len(scores) - 1)
@@ -109,8 +122,7 @@ class Widened:
         middle_s = at(0.5)
         horizon = horizon_of(middle_s)
         low_s, high_s = at(self.levels[LOW][horizon]), at(1 - self.levels[HIGH][horizon])
-        soon = int(np.searchsorted(scores, scaled(FELT_S) - scaled(point_s), side="right"))
-        return QuoteBounds(low_s, middle_s, high_s, bursts, 1.0 - float(outlast[soon - 1]) if soon else 0.0)
+        return QuoteBounds(low_s, middle_s, high_s, bursts, at_once)
 
     def table(self, now_s: float, points_s: Floats) -> list[QuoteBounds]:
         """Return the intervals about many points: worked out for some, and between them interpolated."""

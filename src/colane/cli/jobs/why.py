@@ -45,18 +45,35 @@ Stacks = Annotated[
 ]
 
 
+NotOn = Annotated[
+    str, typer.Option("--not-on", metavar="NODE[/GPU]", help="Of a job that waits: why not there.", show_default=False)
+]
+NotNow = Annotated[bool, typer.Option("--not-now", help="Of a job that waits: why not now, before all others.")]
+Instead = Annotated[
+    str | None, typer.Option("--instead", metavar="JOB", help="Of a job that waits: why not in the place of this one.")
+]
+
+
 def explain(
-    job: jobs.JobArgument, stacks: Stacks = False, as_json: output.Json = False, template: Format = None
+    job: jobs.JobArgument,
+    stacks: Stacks = False,
+    not_on: NotOn = "",
+    not_now: NotNow = False,
+    instead: Instead = None,
+    as_json: output.Json = False,
+    template: Format = None,
 ) -> None:
     """Say why a job waits, runs or has ended, and list the jobs in its way or its co-runners.
 
     Of one that waits: in about how long it would start, where that is known. Of a running one: its co-runners, its
     share of the lane, which jobs go before it and why; of one that makes no steps, which rank waits where. Of one that
-    failed: the last lines it printed.
+    failed: the last lines it printed. With --not-on, --not-now or --instead the policy is asked with that forced, and
+    told is by what that differs from its own plan.
     """
     with jobs.client() as scheduler:
         job_id = jobs.id_of(scheduler, job)
-        reason = scheduler.why(job_id)
+        other = None if instead is None else jobs.id_of(scheduler, jobs.parse_job_name(instead))
+        reason = scheduler.why(job_id, not_on=not_on, not_now=not_now, instead=other)
         asked = scheduler.job(job_id)
         state = asked["state"]
         named = reason["jobs"][:NAMED_MAX]
@@ -72,6 +89,8 @@ def explain(
         return
     for line in _sentences(jobs.name_of(asked), state, reason):
         output.say(line)
+    for sentence in reason.get("otherwise") or ():
+        output.say(f"  {sentence}")
     for sentence in () if where is None else where["sentences"]:
         output.say(f"  {sentence}")
     for sentence in () if start is None else _of_start(start):

@@ -22,6 +22,7 @@ from colane.server.parts import Parts
 from colane.server.planning.copies import Copies, CopyError
 from colane.server.planning.forecast import live_start_in_s, live_starts_in_s
 from colane.server.planning.least import LeastChange, least_changes
+from colane.server.planning.otherwise import Forced, otherwise
 from colane.server.planning.plans import PlanQuestion, same_outcome, start_text
 from colane.server.submitting.lookup import Families
 
@@ -112,6 +113,30 @@ class Forecasts:
             "starts_in_s": found, "now_s": now_s, "sentence": said, "expected_start": start, "expected_end": end,
             "changes": [{"field": one.field, "value": one.value, "option": one.option} for one in least],
         }  # fmt: skip
+
+    async def otherwise(self, job_id: JobId, caller: Caller, forced: Forced) -> list[str]:
+        """Return by what a plan with something forced for a waiting job differs from the policy's own.
+
+        Raises RefusedError: 404; 409, it does not wait; 422, it cannot be forced so; 503, no answer in time.
+        """
+        sight, jobs, driver = self.parts.sight(caller), self.parts.read_model.jobs, self.parts.driver
+        job, other = await self.finder.any(job_id), None if forced.instead is None else jobs.get(forced.instead)
+        sight.demand_sight(job_id, job.spec.user)
+        if not job.is_waiting or job.spec.gpus < 1:
+            raise RefusedError.because(409, f"job {job_id} does not wait for GPUs in the queue: {job.state}")
+        if forced.on and forced.on.partition("/")[0] not in driver.core.state.nodes:
+            raise RefusedError.because(422, f"there is no node {forced.on.partition('/')[0]!r}", "not_on")
+        if forced.instead is not None:
+            if other is None or not sight.has(other.spec.user):
+                raise RefusedError.because(422, f"there is no live job {forced.instead}", "instead")
+            if other.placement is None or not other.gpus_held:
+                raise RefusedError.because(422, f"job {forced.instead} holds no GPU", "instead")
+
+        def name(one: JobId) -> str:
+            known = jobs.get(one)
+            return f"job {one}" if known is not None and sight.has(known.spec.user) else "another user's job"
+
+        return await self.of_copy(lambda turn: otherwise(driver.core, job_id, forced, turn.now_s, name))
 
     async def of_copy(self, question: Callable[[Turn], Planned]) -> Planned:
         """Return what a copy answers that is in step with the board.

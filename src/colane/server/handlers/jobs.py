@@ -90,8 +90,8 @@ class JobViews:
             sizes = self.parts.driver.core.speeds_at_sizes(job_id)
             due = deadline_said(job, self.parts.driver.now())
             now = [*due, *self._standing(job, sight), *at_other_sizes(job, sizes), *await self._untaught(job, sight)]
-            return {**why_live(self.parts.driver, job), "now": now, "sizes": sizes_view(sizes)}
-        return {**(explain(job.reason) if job.reason else NO_REASON), "now": [], "sizes": []}
+            return {**why_live(self.parts.driver, job), "now": now, "otherwise": [], "sizes": sizes_view(sizes)}
+        return {**(explain(job.reason) if job.reason else NO_REASON), "now": [], "otherwise": [], "sizes": []}
 
     async def _untaught(self, job: Job, sight: Sight) -> list[str]:
         driver, jobs = self.parts.driver, self.parts.read_model.jobs

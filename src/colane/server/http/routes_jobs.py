@@ -36,6 +36,7 @@ from colane.server.http.requests import (
 )
 from colane.server.http.streams import json_list
 from colane.server.http.submit_route import SubmitBatchRoute, SubmitRoute, submit_all, submit_one
+from colane.server.planning.otherwise import Forced
 from colane.server.views.logs import NEXT_OFFSET_HEADER, LogPlace, Reading, read_range, read_through
 from colane.server.views.stacks import ask_all
 from colane.server.writer import changes
@@ -212,9 +213,20 @@ for _verb in JOB_VERBS.values():
 
 
 @router.get("/job/{number}/why", responses=answered(WhyAnswer))
-async def why(service: TheService, caller: TheCaller, number: JobIdPath) -> JSONResponse:
-    """Return why a job waits, runs or has ended, in one sentence with its numbers."""
-    return JSONResponse(await service.jobs.why(JobId(number), caller))
+async def why(
+    service: TheService,
+    caller: TheCaller,
+    number: JobIdPath,
+    not_on: Annotated[str, Query(max_length=300, description="Why not on this node, or GPU as `n1/3`")] = "",
+    not_now: Annotated[bool, Query(description="Why not now, before all others")] = False,
+    instead: Annotated[int | None, Query(ge=1, le=EXACT_MAX, description="Why not in the place of this job")] = None,
+) -> JSONResponse:
+    """Return why a job waits, runs or has ended, in one sentence with its numbers, and why not otherwise if asked."""
+    answer = await service.jobs.why(JobId(number), caller)
+    if not_on or not_now or instead is not None:
+        forced = Forced(not_on, None if instead is None else JobId(instead))
+        answer["otherwise"] = await service.forecasts.otherwise(JobId(number), caller, forced)
+    return JSONResponse(answer)
 
 
 @router.get("/job/{number}/stacks", responses=answered(StacksAnswer))

@@ -114,11 +114,12 @@ def _at_once(jobs: Sequence[Job], at_s: float) -> list[Event]:
         if job.state is JobState.ASSIGNED:
             events += [Launched(job.id, job.attempt, 1, at_s, node) for node in nodes]
         elif job.state in LEAVING:
-            events += [_ended(job, "stopped", at_s, node) for node in nodes if node not in job.run.ended_on]
+            events += [ended_by_agent(job, "stopped", at_s, node) for node in nodes if node not in job.run.ended_on]
     return events
 
 
-def _ended(job: Job, outcome: str, at_s: float, node: str) -> Ended:
+def ended_by_agent(job: Job, outcome: str, at_s: float, node: str) -> Ended:
+    """What an agent would say of the end of a job."""
     return Ended(job.id, job.attempt, outcome, Exit(0, None), job.start_s, at_s, None, node)
 
 
@@ -153,7 +154,7 @@ class _Ends:
             _, job_id, attempt = heappop(self._line)
             job = self._core.state.jobs.get(job_id)
             if job is not None and job.attempt == attempt and job.placement is not None:
-                events += [_ended(job, "exited", at_s, node) for node in job.placement.nodes]
+                events += [ended_by_agent(job, "exited", at_s, node) for node in job.placement.nodes]
         return events
 
     def _end_s(self, job: Job, at_s: float) -> float:
