@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from colane.cli import app
 from colane.cli.errors import MisuseError
-from colane.lab.commands.export import TimeWindow, export_jobs, parse_window
+from colane.client.client import Event
+from colane.lab.commands.export import TimeWindow, export_jobs, node_events, parse_window
 from colane.lab.commands.replay import PastFigures, ReplayedJob, drawn, recorded, same_order_ratio, trust, with_nodes
 from colane.lab.simulate.request import LIVE, Request, inputs, load
 from colane.lab.simulate.run import simulate
@@ -64,6 +66,82 @@ def test_a_time_holds_what_was_left_of_what_ran_and_all_that_waits(tmp_path: Pat
     assert [float(jobs[1].spec.labels[name]) for name in (STARTED_S, ENDED_S)] == [40.0, 140.0]
     assert [job.spec.labels.get(HAD_S) for job in jobs] == [None, None, "60.0", "0.0", "0.0", "0.0"]
     assert [job.duration_s for job in jobs[2:]] == [pytest.approx(100.0)] * 4, "the middle of what others took"
+
+
+class GivenUp(OneDevice):
+    """The same, and one of the ninth's kind that was cancelled after it had waited for 200 s."""
+
+    def finished_jobs(self, labels: object = None) -> list[dict[str, Any]]:
+        never = self._opaque(10, 0.0) | {"state": "cancelled", "start_s": None, "end_s": 510.0, "gpus": []}
+        return [*super().finished_jobs(labels), never | {"facts": {"steps_total": None, "left_s": None}}]
+
+
+@pytest.mark.parametrize(("policy", "starts"), [("fifo", False), ("srtf", False)])
+def test_one_that_was_cancelled_while_it_waited_is_so_again_where_it_has_not_started(
+    tmp_path: Path, policy: str, starts: bool
+) -> None:
+    made = export_jobs(GivenUp(), {}, tmp_path, TimeWindow(300.0, NOW_S), NOW_S)  # type: ignore[arg-type]
+    assert made.left_out == 0
+    jobs = read(str(made.trace), "colane").jobs
+    (given_up,) = [job for job in jobs if job.cancelled_s is not None]
+    assert (given_up.spec.name, given_up.submit_s, given_up.cancelled_s) == ("job-11", 10.0, 200.0)
+    assert len(jobs) == 11
+    names = {one.name for one in _times(tmp_path, policy)}
+    assert ("job-11" in names) is starts
+    assert len(names) == 10, "all others end"
+    early = [replace(job, cancelled_s=2000.0) if job is given_up else job for job in jobs]
+    assert "job-11" in {one.name for one in _times(tmp_path, policy, early)}, "it starts before that"
+
+
+def _line(number: int, kind: str, at_s: float, **body: Any) -> Event:
+    return Event(number, kind, {"node": "n", "at_s": at_s, **body})
+
+
+@pytest.mark.parametrize(
+    ("lines", "events"),
+    [
+        ([], []),
+        ([_line(2, "node-registered", 50.0), _line(3, "node-registered", 150.0)], []),
+        ([_line(1, "node-registered", 150.0)], [(0.0, "lost"), (50.0, "back")]),
+        ([_line(7, "node-drained", 50.0, reason="disk", deadline_s=None)], [(0.0, "drain")]),
+        ([_line(7, "node-lost", 50.0), _line(8, "node-returned", 120.0)], [(0.0, "lost"), (20.0, "back")]),
+        ([_line(7, "node-drained", 120.0, reason="disk", deadline_s=180.0), _line(8, "node-undrained", 150.0)],
+         [(20.0, "drain"), (50.0, "undrain")]),
+        ([_line(7, "node-lost", 120.0), _line(8, "node-lost", 130.0), _line(9, "node-returned", 140.0),
+          _line(10, "node-lost", 900.0)], [(20.0, "lost"), (40.0, "back")]),
+        ([_line(7, "node-lost", 120.0) ._replace(body={"node": "gone", "at_s": 120.0})], []),
+        ([_line(7, "job-ended", 120.0)], []),
+    ],
+)  # fmt: skip
+def test_what_happened_to_nodes_within_a_time_is_what_a_cluster_file_can_say(
+    lines: list[Event], events: list[tuple[float, str]], tmp_path: Path
+) -> None:
+    found = list(node_events(lines, {"n"}, TimeWindow(100.0, 200.0)))
+    assert [(one["at"], one["event"]) for one in found] == events
+    file = {"name": "x", "groups": [{"name": "n", "gpus": 1, "gpu_type": "cpu"}], "events": found}
+    path = tmp_path / "cluster.yaml"
+    path.write_text(yaml.safe_dump(file))
+    read_back = load(Request(cluster=str(path), trace="poisson:jobs=2,gap=1"), 0).cluster.events
+    assert [(one.at_s, one.kind.value) for one in read_back] == events
+
+
+def test_a_lost_node_is_lost_again_in_the_replay(tmp_path: Path) -> None:
+    scheduler = OneDevice()
+    whole = export_jobs(scheduler, {}, tmp_path / "whole", TimeWindow(300.0, NOW_S), NOW_S)  # type: ignore[arg-type]
+    assert "events" not in yaml.safe_load(whole.cluster.read_text())
+    scheduler.lines = [_line(5, "node-lost", 650.0), _line(6, "node-returned", 700.0)]
+    export_jobs(scheduler, {}, tmp_path / "lost", TimeWindow(300.0, NOW_S), NOW_S)  # type: ignore[arg-type]
+    ends = [max(one.end_s for one in _times(tmp_path / name, "fifo")) for name in ("whole", "lost")]
+    assert ends[1] >= ends[0] + 50.0
+
+
+def test_without_sharing_jobs_wait_for_one_another(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Two that shared a device, as measured together, go one after another."""
+    export_jobs(FakeScheduler(), {}, tmp_path, TimeWindow(50.0, NOW_S), NOW_S)  # type: ignore[arg-type]
+    assert app.run(["whatif", "--past", str(tmp_path), "--ruled", "pack", "--no-share", "--json"]) == 0
+    first, second = json.loads(capsys.readouterr().out)["tried"]
+    assert first["figures"]["mean_wait_s"] < 1.0
+    assert second["figures"]["mean_wait_s"] > 4.0, "the second, of two, waits for the end of the first"
 
 
 def test_without_a_time_it_is_what_has_ended(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Iterator, Sequence
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 from colane.cli import app
+from colane.client.client import Event
 from colane.client.knowledge import encode_measurement, encode_profile
 from colane.lab.commands.export import Exported, RunOverhead, export_jobs, fit, overhead_s
 from colane.lab.simulate.request import Request, WorldKind, inputs, load
@@ -49,6 +51,17 @@ class FakeScheduler:
             _record(1, "a", 100.0, 12.0, 20), _record(2, "b", 101.0, 8.0, 20, waited_s=12.0),
             _record(3, "b", 102.0, None, 0),
         ]  # fmt: skip
+
+    def live_jobs(self) -> list[dict[str, Any]]:
+        return []
+
+    def health(self) -> dict[str, Any]:
+        return {"policy": "fifo", "events": 0}
+
+    def events(self, after: int, until: int) -> Iterator[Event]:
+        yield from [line for line in self.lines if after < line.number <= max(until, 99)]
+
+    lines: Sequence[Event] = ()
 
     def nodes(self) -> list[dict[str, Any]]:
         gpu = {"index": 0, "type": "cpu", "memory_bytes": 8_000_000_000}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -27,7 +27,7 @@ from colane.model.words import count
 if TYPE_CHECKING:
     from colane.api.jobs import JobObject
     from colane.api.nodes import GpuObject, NodeObject
-    from colane.client.client import Client
+    from colane.client.client import Client, Event
     from colane.lab.traces.tables.measured import MeasuredTable, Overhead
     from colane.lab.traces.workload import TraceJob, Workload
     from colane.model.profile import ProfileKey
@@ -179,7 +179,8 @@ def export(
     """Write finished jobs as a trace, with measured profiles and the nodes, to simulate what would have been.
 
     With --since also those that wait or run: of a job that ran by then what was left, and of one that has not ended
-    what it has had and, where that is known, what is left. Jobs that ended without a start are left out and counted.
+    what it has had and, where that is known, what is left; those cancelled while they waited, with when; and which
+    nodes were drained, lost or back. Other jobs that ended without a start are left out and counted.
     """
     wanted, window = jobs.parse_labels(only, "--only"), parse_window(since, until, time.time())
     with jobs.client() as scheduler:
@@ -257,7 +258,8 @@ def export_jobs(
         for item in (scheduler.live_jobs() if window.until_s else ())
         if item.get("elements") is None and wanted.items() <= item["labels"].items()
     ]
-    taken = [item for item in (*ran, *live) if _is_within(item, window)]
+    given_up = [item for item in items if item["start_s"] is None and item["state"] == "cancelled" and window.until_s]
+    taken = [item for item in (*ran, *live, *given_up) if _is_within(item, window)]
     if not taken:
         when = " in this time" if window.until_s else ""
         raise FailureError(f"no job has run and ended yet{when}" + (" with these labels" if wanted else ""))
@@ -267,7 +269,9 @@ def export_jobs(
     table = measured.from_profiles(profiles.values(), read_measurements(scheduler))
     table = replace(table, overhead=fit(list(run_overheads(ran, there, table))))
     alone = frozenset(item["id"] for item in ran if _shared_ratio(item, there) <= ALONE_RATIO_MAX)
-    left_out = sum(item["start_s"] is None and _is_within(item, window) for item in items)
+    left_out = sum(item["start_s"] is None and _is_within(item, window) for item in items) - sum(
+        _is_within(item, window) for item in given_up
+    )
     workload = _workload(taken, KnownOfRuns(table, types, alone, RunLengths(ran), window))
     made = Exported(
         out / "trace.csv", out / "measured.json", out / "cluster.yaml", len(taken), left_out,
@@ -279,7 +283,12 @@ def export_jobs(
         measured.write(table, made.measured)
         import yaml  # noqa: PLC0415 - commands import what they need
 
-        made.cluster.write_text(yaml.safe_dump(_cluster(nodes, ran), sort_keys=False), encoding="utf-8")
+        cluster = _cluster(nodes, ran)
+        if window.until_s:
+            lines = scheduler.events(0, scheduler.health()["events"])
+            events = list(node_events(lines, {node["name"] for node in nodes}, window))
+            cluster |= {"events": events} if events else {}
+        made.cluster.write_text(yaml.safe_dump(cluster, sort_keys=False), encoding="utf-8")
     return made
 
 
@@ -359,6 +368,7 @@ def _job(
     from colane.model.job import JobId, JobSpec  # noqa: PLC0415 - imported late
 
     has_ended = item["state"] in ENDED
+    never = has_ended and item["start_s"] is None
     gpu_type = known.types.get(item["gpus"][0], "") if item["gpus"] else ""
     after = _after(item, names)
     is_alone = item["id"] in known.alone
@@ -370,7 +380,7 @@ def _job(
     labels = {**item["labels"], RAN_ON: gpu_type, OVERHEAD: str(run.own_s if left_ratio == 1 else 0.0)}
     if left_ratio == 1 and item["start_s"] is not None:
         labels[STARTED_S] = str((item.get("first_start_s") or run_of(item)[0]) - first_s)
-    if left_ratio == 1 and has_ended:
+    if left_ratio == 1 and has_ended and not never:
         labels[ENDED_S] = str(run_of(item)[1] - first_s)
     if run.is_open:
         labels[HAD_S] = str(run.had_s)
@@ -392,6 +402,7 @@ def _job(
         duration_s=run.work_s * left_ratio,
         outcome=item["state"],
         held_s=held_s(item, is_ordered=bool(after)) if item["start_s"] is not None else 0.0,
+        cancelled_s=(item["end_s"] or 0.0) - max(first_s, item["submit_s"]) if never else None,
         after=after,
         changed_limit_s=_changed_limit_s(item),
     )
@@ -411,7 +422,7 @@ class WorkOfRun(NamedTuple):
 
 def _run(item: JobObject, gpu_type: str, known: KnownOfRuns, *, is_alone: bool) -> WorkOfRun:
     table = known.table
-    if item["state"] in ENDED:
+    if item["state"] in ENDED and item["start_s"] is not None:
         steps = item["steps"] or None
         own_s = _own_overhead_s(item, gpu_type, table, is_alone=is_alone)
         start_s, end_s = run_of(item)
@@ -529,6 +540,48 @@ def _cluster(nodes: Sequence[NodeObject], ran: Sequence[JobObject]) -> dict[str,
         if took_s:
             costs[name] = round(median(took_s), 3)
     return {"name": "export", **({"costs": costs} if costs else {}), "groups": list(_groups(nodes))}
+
+
+OF_NODES: Final = {
+    "node-drained": "drain", "node-undrained": "undrain", "node-lost": "lost", "node-removed": "lost",
+    "node-returned": "back", "node-registered": "back",
+}  # fmt: skip
+"""What a trace calls what the scheduler tells of nodes."""
+
+
+def node_events(lines: Iterable[Event], nodes: Collection[str], window: TimeWindow) -> Iterator[dict[str, Any]]:
+    """Yield what happened to nodes within a time, as a cluster's file has it: how they were at its begin is said first.
+
+    A node that was made known within it was gone until then, where the scheduler still knows all that happened.
+    """
+    from colane.lab.traces.node_events import AFTER, ALLOWED, NodeEventKind  # noqa: PLC0415 - imported late
+
+    state, known, is_whole, began = dict[str, str](), set[str](), False, False
+    found: list[dict[str, Any]] = []
+    for line in lines:
+        is_whole = is_whole or line.number == 1
+        kind, name, at_s = OF_NODES.get(line.kind), line.body.get("node", ""), line.body["at_s"]
+        if kind is None or name not in nodes or at_s > window.until_s:
+            continue
+        if at_s > window.since_s and not began:
+            began, found = True, [_at_begin(node, how) for node, how in state.items() if how != "there"]
+        if line.kind == "node-registered" and name not in known and began and is_whole:
+            found.insert(0, _at_begin(name, "gone"))
+            state[name] = "gone"
+        known.add(name)
+        event = NodeEventKind(kind)
+        if state.get(name, "there") not in ALLOWED[event]:
+            continue
+        state[name] = AFTER[event]
+        deadline_s = line.body.get("deadline_s")
+        within = {} if deadline_s is None else {"within": max(0.0, deadline_s - at_s)}
+        reason = {"reason": line.body["reason"]} if line.body.get("reason") and kind == "drain" else {}
+        found += [{"at": at_s - window.since_s, "node": name, "event": kind, **within, **reason}] if began else []
+    yield from found if began else [_at_begin(node, how) for node, how in state.items() if how != "there"]
+
+
+def _at_begin(node: str, how: str) -> dict[str, Any]:
+    return {"at": 0.0, "node": node, "event": "lost" if how == "gone" else "drain"}
 
 
 COSTS: Final = {"launch": ({"assigned"}, {"launching"}), "stop": ({"stopping", "checkpointing"}, {"queued"})}

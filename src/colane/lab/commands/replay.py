@@ -418,7 +418,8 @@ def with_nodes(cluster: Cluster, text: str) -> Cluster:
         gone = {node.name for node in of_pool[change:]}
         if len(gone) < -change or len(gone) == len(cluster.nodes):
             raise MisuseError(f"--nodes: there are {count(len(of_pool), 'node')}: {number} leaves none")
-        return replace(cluster, nodes=tuple(node for node in cluster.nodes if node.name not in gone))
+        events = tuple(event for event in cluster.events if event.node not in gone)
+        return replace(cluster, nodes=tuple(node for node in cluster.nodes if node.name not in gone), events=events)
     like, names = of_pool[-1], {node.name for node in cluster.nodes}
     more = [name for name in (f"more{place}" for place in range(len(names) + change)) if name not in names][:change]
     return replace(cluster, nodes=(*cluster.nodes, *(replace(like, name=name) for name in more)))

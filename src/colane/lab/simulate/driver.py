@@ -14,7 +14,17 @@ from time import perf_counter
 from colane.core import Core
 from colane.core.cluster.to_host import bytes_to_move
 from colane.core.cluster.view import ClusterView
-from colane.core.events import Ended, Event, Launched, LimitsChanged, Outcome, Progressed, Submitted, Tick
+from colane.core.events import (
+    CancelRequested,
+    Ended,
+    Event,
+    Launched,
+    LimitsChanged,
+    Outcome,
+    Progressed,
+    Submitted,
+    Tick,
+)
 from colane.core.policy import Planner, Policy
 from colane.lab.simulate.accounts import JobAccounts, SavedSteps
 from colane.lab.simulate.agenda import Agenda
@@ -257,6 +267,8 @@ class Driver:
             if job.changed_limit_s is not None:
                 limit = NewLimit(None if job.changed_limit_s == inf else job.changed_limit_s)
                 events.append(LimitsChanged(job.id, "the trace", limit))
+            if job.cancelled_s is not None:
+                self._agenda.at(job.submit_s + job.cancelled_s, self._cancel, job)
             self._meter.queue(job.spec.pool, 1, for_gpus=job.spec.gpus > 0)
             index += 1
         self.submitted = index
@@ -288,6 +300,12 @@ class Driver:
             if not has_ended and not (live is not None and on is DependsOn.START and live.has_started):
                 wanted = Dependency(DependsOn.START if on is DependsOn.START else DependsOn.ANY, other)
                 yield Hold(HoldKind.AFTER, str(wanted), None, wanted)
+
+    def _cancel(self, job: TraceJob, _serial: int) -> None:
+        """Its owner has waited long enough."""
+        live = self.core.state.jobs.get(job.id)
+        if live is not None and not live.has_started:
+            self._events.append(CancelRequested(job.id, "the trace"))
 
     def _tick(self, _who: None, _serial: int) -> None:
         self._events.append(Tick())

@@ -73,6 +73,7 @@ class TraceJob:
     line: int = 0  # line of the file it was read from; 0 where there is none
     # for so long after its submission it may not start: its owner held it, or gave it a time to begin
     held_s: float = 0.0
+    cancelled_s: float | None = None  # so long after its submission it is cancelled, if it has not started by then
     after: str = ""  # what other jobs, by their names, must have done before it starts; see `traces.conditions`
     # P: what of its peak, `spec.gpu_memory_bytes`, it holds between steps; None is unknown
     persistent_bytes: int | None = None
@@ -194,8 +195,12 @@ def compress(workload: Workload, time_scale: float) -> Workload:
     if not time_scale > 0:
         raise ValueError(f"time scale must be above 0, got {time_scale}")
     jobs = tuple(
-        replace(job, submit_s=job.submit_s / time_scale, held_s=job.held_s / time_scale) for job in workload.jobs
-    )
+        replace(
+            job, submit_s=job.submit_s / time_scale, held_s=job.held_s / time_scale,
+            cancelled_s=None if job.cancelled_s is None else job.cancelled_s / time_scale,
+        )
+        for job in workload.jobs
+    )  # fmt: skip
     return replace(workload, jobs=jobs)
 
 

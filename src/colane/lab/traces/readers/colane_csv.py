@@ -118,6 +118,8 @@ OF_TRACES: Final = (
            lambda job: job.spec.family),
     Column("held_s", "seconds", "how long after its submission it may not start, held by its owner", 0.0,
            cells.seconds, lambda job: job.held_s),
+    Column("cancelled_s", "seconds", "how long after its submission it is cancelled, if it has not started by then; "
+           "empty is never", None, cells.seconds, lambda job: job.cancelled_s),
     Column("after", "text", "what others must have done before it starts: `ok:ID`, `any:ID`, `fail:ID` or `start:ID`, "
            "several with commas", "", _conditions, lambda job: job.after),
     Column("changed_limit_s", "seconds", "time limit that it was given after its submission, in place of "
@@ -263,6 +265,6 @@ def _job(id_: JobId, name: str, submit_s: float, values: dict[str, Any], labels:
     )
     return TraceJob(
         id=id_, submit_s=submit_s, spec=spec, duration_s=values["duration_s"], gpu_ratio=values["gpu_ratio"],
-        outcome=values["outcome"], line=line, held_s=values["held_s"],
+        outcome=values["outcome"], line=line, held_s=values["held_s"], cancelled_s=values["cancelled_s"],
         after=values["after"], changed_limit_s=values["changed_limit_s"], persistent_bytes=values["persistent_bytes"],
     )  # fmt: skip
