@@ -433,6 +433,21 @@ def test_figures_stand_in_a_papers_column(study: Path) -> None:
     assert {width_of(out / "figures" / name) for name in kept[0] if name.endswith(".png")} == {950}
 
 
+def test_how_good_quotes_were_is_a_row_for_each_horizon_and_a_figure(study: Path) -> None:
+    text = re.sub(r"files = .*", 'files = ["foreseen", "figures"]', STUDY).replace("seeds = 3", "seeds = 1")
+    study.write_text(text)
+    out = study.parent / "out"
+    assert app.run(["study", str(study), "--out", str(out), "--processes", "1"]) == 0
+    found = rows(out / "foreseen.csv")
+    shown = [row for row in found if (row["policy"], row["method"]) == ("fifo", "foreseen")]
+    whole, *horizons = [row for row in shown if row["said"] != "known"]
+    assert whole["said"] == "all"
+    assert int(whole["quotes"]) == sum(int(row["quotes"]) for row in horizons) > 0
+    assert 0 <= float(whole["holds"]) <= 1
+    assert float(whole["score"]) > 0
+    assert {"foreseen_load1.svg", "foreseen_load1.png"} <= {path.name for path in (out / "figures").iterdir()}
+
+
 @pytest.mark.parametrize(
     "file", sorted((PAGE.parents[1] / "examples" / "studies").glob("*.toml")), ids=lambda p: p.stem
 )

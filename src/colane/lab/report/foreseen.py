@@ -12,7 +12,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from colane.foresee.foreseer import METHODS
-from colane.foresee.judged import HORIZONS, Foretold, judged
+from colane.foresee.judged import HORIZONS, Foretold
 from colane.lab.report import style
 from colane.lab.report.tables import Table, TableColumn, many, ratio, text
 
@@ -51,18 +51,18 @@ def foreseen_table(judged_runs: Sequence[Mapping[str, Any]]) -> Table:
 
 
 @style.styled
-def foreseen_plot(foretold: Mapping[str, Sequence[Foretold]]) -> Figure:
-    """Coverage above, median error below, by horizon; a bar for each policy."""
+def foreseen_plot(judged_runs: Mapping[str, Sequence[Mapping[str, Any]]]) -> Figure:
+    """Coverage above, median error below, by horizon; a bar for each policy, of the rows that `judged_rows` tells."""
     fig = style.new_figure(4.8, is_wide=True)
     above, below = fig.subplots(1, 2)
-    width, bars = 0.8 / len(foretold), []
-    for position, quotes in enumerate(foretold.values()):
-        found = judged(quotes).get(METHODS[-1])
-        if found is None:
+    width, bars = 0.8 / len(judged_runs), []
+    for position, rows in enumerate(judged_runs.values()):
+        found = [part for row in rows if row["method"] == METHODS[-1] for part in row["horizons"]]
+        if not found:
             continue
-        at = np.arange(len(HORIZONS)) + width * (position - (len(foretold) - 1) / 2)
-        held = [100 * (part.holds or 0.0) for part in found.by_horizon]
-        wrong = [100 * (part.error or 0.0) for part in found.by_horizon]
+        at = np.arange(len(HORIZONS)) + width * (position - (len(judged_runs) - 1) / 2)
+        held = [100 * (part["holds"] or 0.0) for part in found]
+        wrong = [100 * (part["error"] or 0.0) for part in found]
         bars.append(above.bar(at, held, width, color=style.group_colour(position)))
         below.bar(at, wrong, width, color=style.group_colour(position))
     above.axhline(100 * ASKED, color=style.INK, linewidth=1.0)
@@ -72,7 +72,7 @@ def foreseen_plot(foretold: Mapping[str, Sequence[Foretold]]) -> Figure:
         axes.set_title(title)
         axes.set_xticks(range(len(HORIZONS)), HORIZONS, fontsize=8)
         axes.set_xlabel("what was said")
-    style.legend_of(fig, bars, foretold)
+    style.legend_of(fig, bars, judged_runs)
     return fig
 
 

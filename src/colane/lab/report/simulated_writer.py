@@ -314,7 +314,7 @@ def _charts(study: Study) -> Iterator[Chart]:
         figure = simulated_plots.gpus_over_time(curves, max(len(run.gpus) for run in runs.values()))
         yield Chart("gpus_over_time", figure, f"GPUs with a job, and the use those jobs make of them.{one}")
         yield Chart("queue_over_time", simulated_plots.queue_over_time(curves), f"Jobs waiting.{one}")
-    foretold = {policy: run.foretold for policy, run in runs.items() if run.foretold}
+    foretold = {one: judged_rows(one, judged(run.foretold)) for one, run in runs.items() if run.foretold}
     if foretold:
         caption = f"How many of the quotes of starts held, and how wrong their medians were, by what they said.{one}"
         yield Chart("foreseen", foreseen_plot(foretold), caption, wide=True)

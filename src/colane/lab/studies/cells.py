@@ -15,6 +15,7 @@ from zipfile import BadZipFile
 import numpy as np
 from numpy.typing import NDArray
 
+from colane.foresee.judged import judged, judged_rows
 from colane.lab.report.simulated import ClusterCurves, SimulatedRun, file_word, slo_violations
 from colane.lab.report.windowed import Measured
 from colane.lab.studies.file import CellKey
@@ -46,6 +47,7 @@ class CellResult:
     start_s: NDArray[np.float64]  # start of its last attempt
     # times on GPUs: job, GPUs as `node/index` joined by blanks, start, end
     stays: tuple[tuple[int, str, float, float], ...]
+    foreseen: tuple[Mapping[str, Any], ...]  # how good quotes were, see `foresee.judged.judged_rows`
 
 
 def path_of(folder: Path, key: CellKey) -> Path:
@@ -95,6 +97,7 @@ def result_of(key: CellKey, inputs: Mapping[str, Any], run: SimulatedRun, worklo
         states=tuple(columns.state[at] for at in order.tolist()),
         start_s=columns.start_s[order],
         stays=tuple((s.job, " ".join(s.gpus), s.start_s, s.end_s) for s in run.stays),
+        foreseen=tuple(judged_rows(key.policy, judged(run.foretold or ()))),
     )
 
 
@@ -105,6 +108,7 @@ def write_cell(folder: Path, result: CellResult) -> Path:
         "digest": digest_of(result.inputs), "inputs": dict(result.inputs), "key": list(result.key), "jobs": result.jobs,
         "refused": list(result.refused), "offered_load": result.offered_load, "flaws": result.flaws,
         "lacks": dict(result.lacks), "stuck": result.stuck, "cluster_gpus": m.cluster_gpus,
+        "foreseen": list(result.foreseen),
     }  # fmt: skip
     arrays = {
         "meta": np.frombuffer(json.dumps(meta, sort_keys=True).encode(), dtype=np.uint8),
@@ -180,6 +184,7 @@ def read_cell(folder: Path, key: CellKey) -> CellResult:
             states=tuple(map(JobState, _json(kept["states"]))),
             start_s=kept["start_s"],
             stays=tuple(stays),
+            foreseen=tuple(meta.get("foreseen", ())),
         )
 
 

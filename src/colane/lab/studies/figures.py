@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from colane.lab.report import plots, style
+from colane.lab.report.foreseen import foreseen_plot
 from colane.lab.report.simulated import Interval, confidence
 from colane.lab.report.windowed import METRICS, Value, jct_s_of
 from colane.lab.studies.cells import read_cell, whole
-from colane.lab.studies.file import CellKey, StudyPlan
+from colane.lab.studies.file import CellKey, Extra, StudyPlan
 
 DODGE_RATIO = 0.006
 """Policies stand so far beside one another, as a part of the axis, that whiskers do not lie on each other."""
@@ -67,6 +68,8 @@ def write_figures(plan: StudyPlan, out: Path, cells: Cells) -> list[Path]:
         paths = [path for load in plan.loads for path in _write_cdf(plan, out, cells, load)]
         if len(plan.loads) > 1:
             paths += [path for metric in plan.metrics for path in _write_over_load(plan, out, cells, metric)]
+        if Extra.FORESEEN in plan.extras:
+            paths += [path for load in plan.loads for path in _write_foreseen(plan, out, cells, load)]
     return paths
 
 
@@ -79,6 +82,15 @@ def _write_cdf(plan: StudyPlan, out: Path, cells: Cells, load: float) -> list[Pa
         found[policy] = np.concatenate(parts) if parts else np.empty(0)
     figure = plots.cdf(found, title=f"How long jobs took at load {load:g}", quantity="JCT", is_log=True)
     return _write(figure, out / FIGURES / f"jct_cdf_load{load:.12g}")
+
+
+def _write_foreseen(plan: StudyPlan, out: Path, cells: Cells, load: float) -> list[Path]:
+    """Coverage and error by horizon, of the first seed of each policy in which anything was foreseen."""
+    found = dict[str, Sequence[Mapping[str, Any]]]()
+    for key in [CellKey(policy, load, seed) for policy in plan.policies for seed in plan.seeds]:
+        rows = read_cell(out, key).foreseen if key in cells and key.policy not in found else ()
+        found.update({key.policy: rows} if rows else {})
+    return _write(foreseen_plot(found), out / FIGURES / f"foreseen_load{load:.12g}") if found else []
 
 
 def _write_over_load(plan: StudyPlan, out: Path, cells: Cells, metric: str) -> list[Path]:

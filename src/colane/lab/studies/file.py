@@ -44,6 +44,7 @@ class Extra(StrEnum):
     TIMELINE = "timeline"
     FIGURES = "figures"
     DECISIONS = "decisions"
+    FORESEEN = "foreseen"  # simulated with starts and ends foreseen
 
 
 class CellKey(NamedTuple):
@@ -161,6 +162,7 @@ def _request(path: Path, given: Mapping[str, Any]) -> Request:
         costs=costs,
         limits=Quotas(Limits(queued=QUEUED_DEFAULT)),  # as `colane simulate`
         live=LIVE,
+        foresees=Extra.FORESEEN in given.get("files", ()),
         **plain,
     )
 

@@ -63,6 +63,7 @@ def _of_request(request: Request) -> dict[str, Any]:
         "cpu_jobs": request.cpu_jobs,
         "memory_from": request.memory_from,
         "skip_bad_rows": request.skip_bad_rows,
+        **({"foreseen": True} if request.foresees else {}),
     }
 
 

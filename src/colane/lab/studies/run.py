@@ -175,7 +175,7 @@ def comparisons_table(rows: Sequence[Mapping[str, Any]]) -> TidyTable:
 
 
 def extra_table(extra: Extra, results: Iterable[CellResult]) -> TidyTable:
-    """One row for each job, for each time a job was on GPUs, or for each moment from which on something else holds.
+    """One row for each job, each stay of a job on GPUs, each moment of the timeline, or each horizon of quotes.
 
     Raises KeyError: it is no table.
     """
@@ -204,10 +204,19 @@ def _timeline(found: CellResult) -> Iterator[tuple[Any, ...]]:
     yield from zip(*columns, strict=True)
 
 
+def _foreseen(found: CellResult) -> Iterator[tuple[Any, ...]]:
+    for row in found.foreseen:
+        score = row["score"], row["p90_over_p10"]
+        yield row["method"], "all", row["quotes"], row["holds"], row["median_error"], *score
+        for part in (*row["horizons"], row["known"]):
+            yield row["method"], part["said"], part["quotes"], part["holds"], part["error"], None, None
+
+
 TABLES: Final[Mapping[Extra, tuple[tuple[str, ...], Callable[[CellResult], Iterator[tuple[Any, ...]]]]]] = {
     Extra.JOBS: (JOB_COLUMNS, _jobs),
     Extra.STAYS: (STAY_COLUMNS, _stays),
     Extra.TIMELINE: (CURVES, _timeline),
+    Extra.FORESEEN: (("method", "said", "quotes", "holds", "error", "score", "p90_over_p10"), _foreseen),
 }
 """Tables that a study may ask for: columns besides the key, and the rows of a simulation."""
 
