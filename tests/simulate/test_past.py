@@ -14,12 +14,23 @@ from colane.cli import app
 from colane.cli.errors import MisuseError
 from colane.client.client import Event
 from colane.lab.commands.export import TimeWindow, export_jobs, node_events, parse_window
-from colane.lab.commands.replay import PastFigures, ReplayedJob, drawn, recorded, same_order_ratio, trust, with_nodes
+from colane.lab.commands.replay import (
+    PastFigures,
+    ReplayedJob,
+    drawn,
+    recorded,
+    same_order_ratio,
+    shares_of,
+    trust,
+    with_nodes,
+)
 from colane.lab.simulate.request import LIVE, Request, inputs, load
 from colane.lab.simulate.run import simulate
 from colane.lab.traces.read import read
 from colane.lab.traces.tables.measured import ENDED_S, HAD_S, STARTED_S
 from colane.lab.traces.workload import TraceJob
+from colane.model.job import JobId
+from colane.model.job_spec import JobSpec
 
 from .test_replay import FakeScheduler, _record
 
@@ -142,6 +153,40 @@ def test_without_sharing_jobs_wait_for_one_another(tmp_path: Path, capsys: pytes
     first, second = json.loads(capsys.readouterr().out)["tried"]
     assert first["figures"]["mean_wait_s"] < 1.0
     assert second["figures"]["mean_wait_s"] > 4.0, "the second, of two, waits for the end of the first"
+
+
+def test_what_sharing_did_for_users_sums_to_what_it_did_for_all(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _exported(tmp_path, TimeWindow(300.0, NOW_S))
+    text = (tmp_path / "trace.csv").read_text().splitlines()
+    at = text[0].split(",").index("user")
+    rows = [line.split(",") for line in text[1:]]
+    for number, row in enumerate(rows):
+        row[at] = ("ann", "bob", "cyd")[number % 3]
+    (tmp_path / "trace.csv").write_text("\n".join([text[0], *map(",".join, rows)]) + "\n")
+    words = ["replay", "--past", str(tmp_path), "--ruled", "colane", "--by-user"]
+    assert app.run([*words, "--json"]) == 0
+    *users, every = json.loads(capsys.readouterr().out)["users"]
+    assert [one["user"] for one in users] == ["ann", "bob", "cyd"]
+    assert (every["user"], every["jobs"]) == ("all", 6)
+    for name in ("jobs", "gpu_h", "took_h", "slowed"):
+        assert every[name] == pytest.approx(sum(one[name] for one in users))
+    assert every["alone_h"][0] == pytest.approx(sum(one["alone_h"][0] for one in users))
+    assert every["gpu_h"] == pytest.approx(6 * 100 / 3600)
+    assert every["alone_h"][1] <= every["alone_h"][0] <= every["alone_h"][2]
+    assert app.run(words) == 0
+    assert "ALONE IN FIFO" in capsys.readouterr().out
+
+
+def test_one_that_took_longer_than_alone_was_slowed() -> None:
+    labels = {STARTED_S: "0", ENDED_S: "150"}
+    spec = JobSpec(name="j", family="f", labels=labels, gpus=2, user="ann")
+    job = TraceJob(id=JobId(1), submit_s=0.0, spec=spec, duration_s=100.0)
+    (ann, every) = shares_of([job], [[ReplayedJob("j", 0.0, 10.0, 110.0)], [ReplayedJob("j", 0.0, 30.0, 130.0)]])
+    assert (ann.slowed, ann.slowed_ratio, ann.gpu_h) == (1, 1.5, 300 / 3600)
+    assert ann.alone_h == pytest.approx((120 / 3600, 110 / 3600, 130 / 3600))
+    assert every == ann._replace(user="all")
 
 
 def test_without_a_time_it_is_what_has_ended(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
@@ -71,13 +72,23 @@ def replay(
     policy: Policies = None,
     past: Past = None,
     ruled: Ruled = None,
+    by_user: Annotated[
+        bool,
+        typer.Option("--by-user", help="What sharing did for each user, beside each job alone in FIFO."),
+    ] = False,
     as_json: output.Json = False,
 ) -> None:
     """Say what other policies would have made of the jobs of a time, and how far that is to be trusted.
 
     The policy that ruled is simulated first, beside what really was. Without --since, of the last day.
     """
+    if by_user and policy:
+        raise MisuseError("--by-user: compares with FIFO alone; leave out --policy")
     with _read(since or "1d", until, past, ruled) as (request, rule):
+        if by_user:
+            alone = Tried("fifo", "fifo, each alone", partial(_unshared, request))
+            _tell(request, [Tried(rule, rule, lambda loaded: loaded), alone], rule, as_json=as_json, by_user=True)
+            return
         asked = [rule, *(name for name in policy or ["fifo", "colane"] if name != rule)]
         tried = [Tried(name, name, lambda loaded: loaded) for name in asked]
         _tell(request, tried, rule, as_json=as_json)
@@ -117,10 +128,8 @@ def whatif(  # noqa: PLR0913, PLR0917 - a command line option is a parameter
 
         def changed(loaded: Loaded) -> Loaded:
             cluster = loaded.cluster if nodes is None else with_nodes(loaded.cluster, nodes)
-            traced = loaded.workload.jobs
-            if not share:
-                traced = tuple(replace(job, spec=replace(job.spec, share=False)) for job in traced)
-            return _with_jobs(request, replace(loaded, cluster=cluster), traced)
+            changed = loaded if share else _unshared(request, loaded)
+            return _with_jobs(request, replace(changed, cluster=cluster), changed.workload.jobs)
 
         what = [f"--nodes {nodes}"] if nodes else []
         what += [policy] if policy else []
@@ -303,6 +312,71 @@ def drawn(traced: Sequence[TraceJob], seed: int) -> list[TraceJob]:
     return [one(job) if HAD_S in job.spec.labels else job for job in traced]
 
 
+def _unshared(request: Request, loaded: Loaded) -> Loaded:
+    """Each job with its GPUs to itself."""
+    traced = [replace(job, spec=replace(job.spec, share=False)) for job in loaded.workload.jobs]
+    return _with_jobs(request, loaded, traced)
+
+
+class UserShare(NamedTuple):
+    """What sharing did for one user's jobs that came and ended; "all" for everybody's."""
+
+    user: str
+    jobs: int
+    gpu_h: float  # GPU hours they held, as recorded
+    took_h: float  # from submission to end, summed, as recorded
+    alone_h: tuple[float, float, float]  # the same, each alone on its GPUs in FIFO: mean of draws, least, most
+    slowed: int  # those whose run took over 5 % longer than alone
+    slowed_ratio: float  # by how much the worst of them was; 1 of none
+
+
+def shares_of(traced: Sequence[TraceJob], alone: Sequence[Sequence[ReplayedJob]]) -> list[UserShare]:
+    """Hold what users had against what they would have had alone, by draw; the sums of all come last."""
+    was, of = {one.name: one for one in recorded(traced)}, {job.spec.name: job for job in traced}
+    ends = [{one.name: one.end_s - one.ready_s for one in draw} for draw in alone]
+    both = [name for name in was if all(name in draw for draw in ends)]
+    users: dict[str, list[str]] = {}
+    for name in both:
+        users.setdefault(of[name].spec.user, []).append(name)
+    return [_shares(user, names, was, of, ends) for user, names in [*sorted(users.items()), ("all", both)]]
+
+
+def _shares(
+    user: str,
+    names: Sequence[str],
+    was: Mapping[str, ReplayedJob],
+    of: Mapping[str, TraceJob],
+    ends: Sequence[Mapping[str, float]],
+) -> UserShare:
+    ran_s = {name: was[name].end_s - was[name].start_s for name in names}
+    slowed = [ran_s[name] / alone_s for name in names if (alone_s := of[name].duration_s) and ran_s[name] > 0]
+    slowed = [ratio for ratio in slowed if ratio > 1 + TRUSTED_RATIO]
+    sums = [math.fsum(draw[name] for name in names) / 3600 for draw in ends]
+    return UserShare(
+        user, len(names), math.fsum(ran_s[name] * of[name].spec.gpus for name in names) / 3600,
+        math.fsum(was[name].end_s - was[name].ready_s for name in names) / 3600,
+        (math.fsum(sums) / len(sums), min(sums), max(sums)), len(slowed), max(slowed, default=1.0),
+    )  # fmt: skip
+
+
+def _tell_users(shares: Sequence[UserShare]) -> None:
+    output.say()
+    heads = ("USER", "JOBS", "GPU HOURS", "TOOK", "ALONE IN FIFO", "SLOWED", "MOST")
+    rows = [
+        [
+            one.user, str(one.jobs), f"{one.gpu_h:.1f}", f"{one.took_h:.1f} h", _alone_text(one.alone_h),
+            str(one.slowed), f"{one.slowed_ratio:.2f} times" if one.slowed else "",
+        ]
+        for one in shares
+    ]  # fmt: skip
+    output.print_table([ScreenColumn(head, is_number=place > 0) for place, head in enumerate(heads)], rows)
+
+
+def _alone_text(hours: tuple[float, float, float]) -> str:
+    mean, least, most = hours
+    return f"{mean:.1f} h" + ("" if most - least < 0.05 else f" ({least:.1f} to {most:.1f})")
+
+
 def _with_jobs(request: Request, loaded: Loaded, traced: Sequence[TraceJob]) -> Loaded:
     from colane.lab.simulate.request import make_world  # noqa: PLC0415
 
@@ -310,7 +384,7 @@ def _with_jobs(request: Request, loaded: Loaded, traced: Sequence[TraceJob]) -> 
     return replace(loaded, workload=workload, world=make_world(request, workload, loaded.cluster))
 
 
-def _tell(request: Request, tried: Sequence[Tried], ruled: str, *, as_json: bool) -> None:
+def _tell(request: Request, tried: Sequence[Tried], ruled: str, *, as_json: bool, by_user: bool = False) -> None:
     from colane.lab.simulate.driver import StandstillError  # noqa: PLC0415
     from colane.lab.simulate.request import load  # noqa: PLC0415
     from colane.lab.traces.tables.measured import HAD_S  # noqa: PLC0415
@@ -329,11 +403,13 @@ def _tell(request: Request, tried: Sequence[Tried], ruled: str, *, as_json: bool
         raise MisuseError(str(error)) from error
     near = trust(recorded(loaded.workload.jobs), found[0].by_draw[0])
     rows = [_row(outcome, found[0]) for outcome in found]
+    users = shares_of(loaded.workload.jobs, found[-1].by_draw) if by_user else []
     if as_json:
         output.print_json({
             "jobs": len(loaded.workload.jobs), "open": is_open, "draws": len(draws), "ruled": ruled,
             "trust": {**near._asdict(), "is_trusted": near.is_trusted} if near.jobs else None,
             "tried": [row.told() for row in rows],
+            **({"users": [one._asdict() for one in users]} if by_user else {}),
         })  # fmt: skip
         return
     drawn_text = f"; of {count(is_open, 'job')} that have not ended, lengths are drawn {DRAWS} times" if is_open else ""
@@ -346,6 +422,8 @@ def _tell(request: Request, tried: Sequence[Tried], ruled: str, *, as_json: bool
         for place, heading in enumerate(("", "ENDED", *map(str.upper, FIGURES.values())))
     ]
     output.print_table(columns, [row.texts(is_first=place == 0) for place, row in enumerate(rows)])
+    if users:
+        _tell_users(users)
 
 
 class TriedRow(NamedTuple):
