@@ -137,7 +137,7 @@ def test_every_job_is_in_the_csv(tmp_path: Path) -> None:
 def test_tables_are_plain_rows_for_a_terminal(tmp_path: Path) -> None:
     report = build([fifo(), colocate()], [], tmp_path, title="x")
     tables = {table.key: table for table in report.tables}
-    assert set(tables) == {"groups", "comparisons", "measured_sets", "step_times", "time_spent", "jobs"}
+    assert set(tables) == {"groups", "comparisons", "measured_sets", "step_times", "time_spent", "foreseen", "jobs"}
     assert tables["groups"].texts()[1][:4] == ["colocate", "3", "3", "16 s"]
     assert tables["comparisons"].texts()[0][:3] == ["colocate", "fifo", "-20 %"]
     for table in report.tables:

@@ -11,7 +11,7 @@ from colane.server.planning.otherwise import Forced, otherwise
 from tests.core.worlds import World
 from tests.server.harness import World as Served
 from tests.server.harness import launched, node, report, world
-from tests.server.test_plan import everything
+from tests.server.test_plan import everything, one_runs
 from tests.server.test_users import guest
 
 
@@ -54,12 +54,10 @@ async def test_what_is_forced_is_told_by_what_it_changes(asked: str, wanted: str
 
 async def test_with_preemption_who_makes_way_is_told() -> None:
     async with world(policy="srtf:quantum_s=0") as w:
-        await w.good("POST", "/node", node())
-        await w.submit(share=False)
-        await w.good("POST", "/node/n1/report", report(launched(1)))
-        await w.submit(share=False)
+        await one_runs(w)
+        await w.submit(family="long", steps_total=10**6)  # no shorter: the policy stops nothing for it
         told = (await w.good("GET", "/job/2/why?not_now=true"))["otherwise"]
-        assert told[1] in {"forced, it would start once job 1 made way", "forced, it would start on n1/0"}, told
+        assert told[1] == "forced, it would start once job 1 made way"
 
 
 @pytest.mark.parametrize(
@@ -82,14 +80,12 @@ async def test_what_cannot_be_forced_is_refused(asked: str, job: int, status: in
 
 async def test_jobs_of_others_are_not_named_to_who_may_not_see_them() -> None:
     async with world(policy="srtf:quantum_s=0", see=See.OWN) as w:
-        await w.good("POST", "/node", node())
-        await w.submit(user="ann", share=False)
-        await w.good("POST", "/node/n1/report", report(launched(1)))
-        await w.submit(user="bob", share=False)
+        await one_runs(w)
+        await w.submit(user="bob", family="long", steps_total=10**6)
         bob = await guest(w, "b", user="bob")
         status, told = await bob.ask("GET", "/job/2/why?not_now=true")
         assert status == 200
-        assert "job 1" not in " ".join(told["otherwise"])
+        assert told["otherwise"][1] == "forced, it would start once another user's job made way"
         assert (await bob.ask("GET", "/job/2/why?instead=1"))[0] == 422
 
 

@@ -129,6 +129,6 @@ def test_the_report_shows_how_good_quotes_of_starts_were(filled: Scheduler, watc
     shown = page.locator(".fs tbody tr")
     assert shown.count() == len(rows)
     assert shown.nth(4).inner_text().split("\t")[:4] == ["fifo", "foreseen", "50", f"{round(100 * rows[4]['holds'])} %"]
-    assert page.locator(".fs tr.mine").count() == 2
+    assert page.locator(".fs b").count() == 2
     fits(page)
     page.screenshot(path=str(tmp_path / "reports.png"), full_page=True)

@@ -35,7 +35,7 @@ function Foreseen() {  // what was said of starts and ends, and what came of it,
   if (!foreseen.length) return "";
   const held = part => part.quotes ? `${percent(part.holds)}` : "";
   return html`<h2>What was foreseen <small>80 % are to hold</small></h2><div class="tw"><table class="fs"><thead><tr><th>Policy</th><th>Method</th><th class="r">Quotes</th><th class="r">Held</th>${foreseen[0].horizons.map(one => html`<th class="r wd" key=${one.said}>${one.said}</th>`)}<th class="r">Score</th><th class="r">Error</th></tr></thead>
-    <tbody>${foreseen.map(one => html`<tr key=${`${one.policy} ${one.method}`} class=${one.method === "foreseen" ? "mine" : ""}><td>${one.policy}</td><td>${one.method}</td><td class="r">${one.quotes}</td><td class="r">${percent(one.holds)}</td>
+    <tbody>${foreseen.map(one => html`<tr key=${`${one.policy} ${one.method}`}><td>${one.policy}</td><td>${one.method === "foreseen" ? html`<b>foreseen</b>` : one.method}</td><td class="r">${one.quotes}</td><td class="r">${percent(one.holds)}</td>
       ${one.horizons.map(part => html`<td class="r wd" key=${part.said} title=${count(part.quotes, "quote")}>${held(part)}</td>`)}<td class="r">${one.score.toFixed(2)}</td><td class="r">${percent(one.median_error)}</td></tr>`)}</tbody></table></div>
     <p class="said">Of quotes of starts, and of ends, the later half, by what their median said. Score: how wide, and ten times what a miss is off; less is better. The first three methods are what others would say.</p>`;
 }
