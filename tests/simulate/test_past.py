@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -87,21 +88,22 @@ class GivenUp(OneDevice):
         return [*super().finished_jobs(labels), never | {"facts": {"steps_total": None, "left_s": None}}]
 
 
-@pytest.mark.parametrize(("policy", "starts"), [("fifo", False), ("srtf", False)])
+@pytest.mark.parametrize("policy", ["fifo", "srtf", "colane"])
 def test_one_that_was_cancelled_while_it_waited_is_so_again_where_it_has_not_started(
-    tmp_path: Path, policy: str, starts: bool
+    tmp_path: Path, policy: str
 ) -> None:
     made = export_jobs(GivenUp(), {}, tmp_path, TimeWindow(300.0, NOW_S), NOW_S)  # type: ignore[arg-type]
     assert made.left_out == 0
-    jobs = read(str(made.trace), "colane").jobs
+    jobs = list(read(str(made.trace), "colane").jobs)
     (given_up,) = [job for job in jobs if job.cancelled_s is not None]
     assert (given_up.spec.name, given_up.submit_s, given_up.cancelled_s) == ("job-11", 10.0, 200.0)
-    assert len(jobs) == 11
-    names = {one.name for one in _times(tmp_path, policy)}
-    assert ("job-11" in names) is starts
-    assert len(names) == 10, "all others end"
-    early = [replace(job, cancelled_s=2000.0) if job is given_up else job for job in jobs]
-    assert "job-11" in {one.name for one in _times(tmp_path, policy, early)}, "it starts before that"
+    began = {one.name: one.start_s for one in _times(tmp_path, policy)}
+    assert math.isnan(began.pop("job-11"))
+    assert len(began) == 10
+    assert not any(map(math.isnan, began.values())), "all others start"
+    patient = [replace(job, cancelled_s=2000.0) if job is given_up else job for job in jobs]
+    began = {one.name: one.start_s for one in _times(tmp_path, policy, patient)}
+    assert began["job-11"] < 2000.0
 
 
 def _line(number: int, kind: str, at_s: float, **body: Any) -> Event:
@@ -129,7 +131,7 @@ def test_what_happened_to_nodes_within_a_time_is_what_a_cluster_file_can_say(
 ) -> None:
     found = list(node_events(lines, {"n"}, TimeWindow(100.0, 200.0)))
     assert [(one["at"], one["event"]) for one in found] == events
-    file = {"name": "x", "groups": [{"name": "n", "gpus": 1, "gpu_type": "cpu"}], "events": found}
+    file = {"name": "x", "groups": [{"name": "n", "gpus": 1, "gpu_type": "cpu", "gpu_memory": "8GB"}], "events": found}
     path = tmp_path / "cluster.yaml"
     path.write_text(yaml.safe_dump(file))
     read_back = load(Request(cluster=str(path), trace="poisson:jobs=2,gap=1"), 0).cluster.events
@@ -146,13 +148,18 @@ def test_a_lost_node_is_lost_again_in_the_replay(tmp_path: Path) -> None:
     assert ends[1] >= ends[0] + 50.0
 
 
-def test_without_sharing_jobs_wait_for_one_another(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Two that shared a device, as measured together, go one after another."""
+def test_without_sharing_is_a_fresh_simulation_of_jobs_that_share_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     export_jobs(FakeScheduler(), {}, tmp_path, TimeWindow(50.0, NOW_S), NOW_S)  # type: ignore[arg-type]
-    assert app.run(["whatif", "--past", str(tmp_path), "--ruled", "pack", "--no-share", "--json"]) == 0
-    first, second = json.loads(capsys.readouterr().out)["tried"]
-    assert first["figures"]["mean_wait_s"] < 1.0
-    assert second["figures"]["mean_wait_s"] > 4.0, "the second, of two, waits for the end of the first"
+    assert app.run(["whatif", "--past", str(tmp_path), "--ruled", "colane", "--no-share", "--json"]) == 0
+    _, told = json.loads(capsys.readouterr().out)["tried"]
+    jobs = load(_request(tmp_path), 0).workload.jobs
+    assert all(job.spec.share for job in jobs)
+    fresh = _times(tmp_path, "colane", [replace(job, spec=replace(job.spec, share=False)) for job in jobs])
+    assert told["figures"]["mean_jct_s"] == pytest.approx(PastFigures.of(fresh).mean_jct_s, rel=1e-12)
+    first, second = sorted(fresh, key=lambda one: one.start_s)
+    assert second.start_s >= first.end_s, "one after another"
 
 
 def test_what_sharing_did_for_users_sums_to_what_it_did_for_all(

@@ -373,7 +373,7 @@ def test_a_kept_simulation_is_read_as_it_was_written(whole: Path) -> None:
         (
             '"timeline"',
             '"timelines"',
-            "jobs, stays, timeline, figures, decisions; did you mean timeline?",
+            "jobs, stays, timeline, figures, decisions, foreseen; did you mean timeline?",
         ),
         ('"neutral"', '"netural"', "world: must be one of auto, neutral, factors, table; did you mean neutral?"),
         ("seeds = 3", "noise = -1", "noise: must be a number from 0 up"),
