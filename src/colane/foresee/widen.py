@@ -91,12 +91,6 @@ def _outlast(scores: Floats, censored: Floats, weights: Floats) -> tuple[Floats,
     return scores, np.cumprod(np.maximum(0.0, 1 - np.where(censored, 0.0, weights / np.maximum(at_risk, 1e-12))))
 
 
-def _within(score: float, scores: Floats, outlast: Floats) -> float:
-    """The part that does not outlast this score."""
-    number = int(np.searchsorted(scores, score, side="right"))
-    return 1.0 - float(outlast[number - 1]) if number else 0.0
-
-
 class Widened:
     """Intervals about the points of one method."""
 
@@ -112,7 +106,9 @@ class Widened:
         self._cross(now_s)
         scores, censored, weights, bursts = self._scores(now_s, point_s)
         seen = len(scores) - len(GUESSES)
-        at_once = _within(scaled(FELT_S) - scaled(point_s), *_outlast(scores[:seen], censored[:seen], weights[:seen]))
+        own, outlast = _outlast(scores[:seen], censored[:seen], weights[:seen])
+        soon = int(np.searchsorted(own, scaled(FELT_S) - scaled(point_s), side="right"))
+        at_once = 1.0 - float(outlast[soon - 1]) if soon else 0.0
         scores, outlast = _outlast(scores, censored, weights)
 
         def at(part: float) -> float:

@@ -362,19 +362,15 @@ def _shares(
 def _tell_users(shares: Sequence[UserShare]) -> None:
     output.say()
     heads = ("USER", "JOBS", "GPU HOURS", "TOOK", "ALONE IN FIFO", "SLOWED", "MOST")
-    rows = [
-        [
-            one.user, str(one.jobs), f"{one.gpu_h:.1f}", f"{one.took_h:.1f} h", _alone_text(one.alone_h),
-            str(one.slowed), f"{one.slowed_ratio:.2f} times" if one.slowed else "",
-        ]
-        for one in shares
-    ]  # fmt: skip
+    rows = []
+    for one in shares:
+        mean, least, most = one.alone_h
+        alone = f"{mean:.1f} h" + ("" if most - least < 0.05 else f" ({least:.1f} to {most:.1f})")
+        worst = f"{one.slowed_ratio:.2f} times" if one.slowed else ""
+        rows.append([
+            one.user, str(one.jobs), f"{one.gpu_h:.1f}", f"{one.took_h:.1f} h", alone, str(one.slowed), worst,
+        ])  # fmt: skip
     output.print_table([ScreenColumn(head, is_number=place > 0) for place, head in enumerate(heads)], rows)
-
-
-def _alone_text(hours: tuple[float, float, float]) -> str:
-    mean, least, most = hours
-    return f"{mean:.1f} h" + ("" if most - least < 0.05 else f" ({least:.1f} to {most:.1f})")
 
 
 def _with_jobs(request: Request, loaded: Loaded, traced: Sequence[TraceJob]) -> Loaded:

@@ -268,7 +268,7 @@ class Driver:
                 limit = NewLimit(None if job.changed_limit_s == inf else job.changed_limit_s)
                 events.append(LimitsChanged(job.id, "the trace", limit))
             if job.cancelled_s is not None:
-                self._agenda.at(job.submit_s + job.cancelled_s, self._cancel, job)
+                self._agenda.at(job.submit_s + job.cancelled_s, self._give_up, job)
             self._meter.queue(job.spec.pool, 1, for_gpus=job.spec.gpus > 0)
             index += 1
         self.submitted = index
@@ -301,8 +301,8 @@ class Driver:
                 wanted = Dependency(DependsOn.START if on is DependsOn.START else DependsOn.ANY, other)
                 yield Hold(HoldKind.AFTER, str(wanted), None, wanted)
 
-    def _cancel(self, job: TraceJob, _serial: int) -> None:
-        """Its owner has waited long enough."""
+    def _give_up(self, job: TraceJob, _serial: int) -> None:
+        """Its owner has waited long enough, if it has not started."""
         live = self.core.state.jobs.get(job.id)
         if live is not None and not live.has_started:
             self._events.append(CancelRequested(job.id, "the trace"))

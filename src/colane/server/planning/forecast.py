@@ -89,9 +89,10 @@ def _starts(
             at_s = max(at_s, next_s)
             events = ends.due(at_s)
         outcome = core.step(events, at_s)
-        if started := [job for job in outcome.jobs if job.placement is not None and _is_of(job, jobs)]:
+        placed = [job for job in outcome.jobs if job.placement is not None]
+        if started := [job for job in placed if job.id in jobs or (job.element and job.element.array in jobs)]:
             yield at_s, started
-        ends.take([job for job in outcome.jobs if job.placement is not None], at_s)
+        ends.take(placed, at_s)
         if thread_time() > until_s:
             return
 
@@ -100,10 +101,6 @@ def _begins(core: Core, jobs: Sequence[JobId]) -> list[float]:
     """Times before which those may not start that wait."""
     waiting = [core.state.jobs[job] for job in jobs if job in core.state.jobs]
     return [hold.until_s for job in waiting for hold in job.holds if hold.until_s is not None]
-
-
-def _is_of(job: Job, jobs: Sequence[JobId]) -> bool:
-    return job.id in jobs or (job.element is not None and job.element.array in jobs)
 
 
 def _at_once(jobs: Sequence[Job], at_s: float) -> list[Event]:

@@ -122,7 +122,8 @@ def _told(job: Job, forced: Forced, as_is: Stepped, then: Stepped, name: Callabl
 
 
 def _others(own: JobId, as_is: Stepped, then: Stepped, name: Callable[[JobId], str]) -> Iterator[str]:
-    changed = [one for one in as_is.standing.keys() | then.standing.keys() if one != own and _differs(one, as_is, then)]
+    every = as_is.standing.keys() | then.standing.keys()
+    changed = [one for one in every if one != own and as_is.standing.get(one) != then.standing.get(one)]
     for one in sorted(changed)[:NAMED_MAX]:
         before, after = as_is.standing.get(one), then.standing.get(one)
         if after is None:
@@ -133,17 +134,10 @@ def _others(own: JobId, as_is: Stepped, then: Stepped, name: Callable[[JobId], s
             yield f"{name(one)}: {_speed(before)} -> {_speed(after)}"
     if len(changed) > NAMED_MAX:
         yield f"and {len(changed) - NAMED_MAX} other jobs fare otherwise"
-    sums = [_sum(list(one.standing.values())) for one in (as_is, then)]
+    ratios = [[1.0 if at.ratio is None else at.ratio for at in one.standing.values()] for one in (as_is, then)]
+    sums = [sum(one, 0.0) for one in ratios]
     yield f"all that run would go at {sums[1]:.2f} times the speed of one alone, now {sums[0]:.2f}"
-
-
-def _differs(job: JobId, as_is: Stepped, then: Stepped) -> bool:
-    return as_is.standing.get(job) != then.standing.get(job)
 
 
 def _speed(at: Standing) -> str:
     return f"{'speed not known' if at.ratio is None else percent(at.ratio)} on {', '.join(at.gpus)}"
-
-
-def _sum(standing: Sequence[Standing]) -> float:
-    return sum([1.0 if one.ratio is None else one.ratio for one in standing], 0.0)
