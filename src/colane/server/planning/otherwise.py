@@ -33,7 +33,7 @@ class Forced(NamedTuple):
     instead: JobId | None = None  # a job that runs, in whose place it is to be
 
 
-class Standing(NamedTuple):
+class JobAfter(NamedTuple):
     """Where one job is, and how fast it is believed to go, of its speed alone; None where nothing tells."""
 
     gpus: tuple[str, ...]
@@ -43,7 +43,7 @@ class Standing(NamedTuple):
 class Stepped(NamedTuple):
     """What came of one step: where all jobs are, what was done to others, and why the job is where it is."""
 
-    standing: dict[JobId, Standing]
+    standing: dict[JobId, JobAfter]
     acts: dict[JobId, str]
     reason: str
     flaws: tuple[str, ...] = ()
@@ -82,11 +82,11 @@ def _forced(core: Core, job_id: JobId, forced: Forced, now_s: float) -> Stepped:
 
 def _step(core: Core, job_id: JobId, now_s: float, events: Sequence[Event] = ()) -> Stepped:
     outcome = core.step([*events, Tick()], now_s)
-    standing: dict[JobId, Standing] = {}
+    standing: dict[JobId, JobAfter] = {}
     for job in core.state.jobs.values():
         if job.placement is not None and not job.is_leaving:
             rate = core.pacing(job.id).rate
-            standing[job.id] = Standing(tuple(map(str, job.gpus_held)), rate.ratio if is_told(rate) else None)
+            standing[job.id] = JobAfter(tuple(map(str, job.gpus_held)), rate.ratio if is_told(rate) else None)
     acts = {
         one.action.job: ("stop" if isinstance(one.action, Stop) else ACTION_NAMES[type(one.action)])
         for one in outcome.decisions
@@ -139,5 +139,5 @@ def _others(own: JobId, as_is: Stepped, then: Stepped, name: Callable[[JobId], s
     yield f"all that run would go at {sums[1]:.2f} times the speed of one alone, now {sums[0]:.2f}"
 
 
-def _speed(at: Standing) -> str:
+def _speed(at: JobAfter) -> str:
     return f"{'speed not known' if at.ratio is None else percent(at.ratio)} on {', '.join(at.gpus)}"
