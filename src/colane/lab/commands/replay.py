@@ -319,7 +319,7 @@ def _unshared(request: Request, loaded: Loaded) -> Loaded:
 
 
 class UserShare(NamedTuple):
-    """What sharing did for one user's jobs that came and ended; "all" for everybody's."""
+    """What sharing did for one user's jobs that came and ended; "all" for all users'."""
 
     user: str
     jobs: int
