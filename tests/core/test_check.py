@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ast
+import re
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -21,6 +24,7 @@ from colane.scheduling.registry import create
 
 from .worlds import GIB, make_node, make_profile
 
+ROOT = Path(__file__).parents[2]
 REASON = Reason(Why.FREE_GPU, {"gpu": "n0/0"})
 PLAIN = JobSpec(name="a", family="vgg11", batch_size=64)
 
@@ -290,3 +294,32 @@ def test_cores_given_up_may_be_taken_by_another_in_the_same_plan(state: ClusterS
 def test_nothing_is_remarked_of_a_job_that_waits(state: ClusterState) -> None:
     assert flaws(state, Remark(JobId(1), REASON)) == []
     assert flaws(state, Remark(JobId(3), REASON)) == ["not-running"]
+
+
+VERB = re.compile(
+    r"\b(is|are|has|had|was|does|would|will|may|can|cannot|must|lacks|takes|asks|exceeds|wants|shares|comes|do not|need|reach|based)\b"
+)
+
+
+def test_every_flaw_is_a_sentence() -> None:
+    """Of all that the source can say; what it puts into them is left out."""
+    said = []
+    for path in (ROOT / "src/colane/core").rglob("*.py"):
+        tree = ast.parse(path.read_text())
+        texts = {
+            target.id: node.value
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Assign) and isinstance(node.value, ast.JoinedStr)
+            for target in node.targets
+            if isinstance(target, ast.Name)
+        }
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Flaw":
+                text = node.args[1]
+                said.append(ast.unparse(texts.get(text.id, text) if isinstance(text, ast.Name) else text))
+    assert len(said) > 50
+    for text in said:
+        words = re.sub(r"\{[^{}]*\}", "X", text)
+        assert len(words.split()) >= 3, text
+        assert VERB.search(words), text
+        assert not re.search(r"_|[a-z][A-Z]", words.replace("GPU", "gpu").replace("GPUs", "gpus")), text

@@ -15,7 +15,7 @@ from colane.core.check import check
 from colane.core.config import CoreConfig
 from colane.core.events import CancelRequested, Ended, Launched, NodeLost, NodeRegistered, Submitted
 from colane.model.hardware import Gpu, Node
-from colane.model.job import Exit, JobId, JobSpec, JobState
+from colane.model.job import Exit, Job, JobId, JobSpec, JobState
 from colane.model.placement import Placement
 from colane.model.plan import Plan, Start
 from colane.model.reason import Reason, Why
@@ -24,6 +24,8 @@ from colane.perf.beliefs import Beliefs
 from colane.scheduling import registry
 from colane.server.store.documents import PLACEMENT
 from tests.examples import examples
+
+from .audit import audit
 
 GB = 10**9
 
@@ -91,13 +93,13 @@ def test_higher_priority_goes_first_then_arrival() -> None:
 
 def test_cores_of_cpu_devices_are_not_booked_but_shared() -> None:
     core = make(node(kind="cpu", gpus=2, cores=3))
-    submit(core, spec(cores=2), spec(cores=1), spec())
-    assert placements(core) == [None, ("a", (2,)), ("a", ())]
+    submit(core, spec(cores=2), spec(cores=2), spec())
+    assert placements(core) == [("a", ()), None, ("a", ())]
 
 
 def test_the_judge_finds_wrong_nodes_and_cores() -> None:
     core = make(node(kind="cpu", gpus=2, cores=3), node("b", pool="other"))
-    submit(core, spec(cores=2))
+    submit(core, spec(cores=4))
 
     def flaws(placement: Placement) -> list[str]:
         plan = Plan(core.state.version, (Start(JobId(1), placement, Reason(Why.FREE_CORES)),))
@@ -105,6 +107,7 @@ def test_the_judge_finds_wrong_nodes_and_cores() -> None:
 
     assert flaws(Placement((), (0, 2), node="a")) == ["wrong-cores"]
     assert flaws(Placement((), (2,), node="a")) == ["wrong-cores"]
+    assert flaws(Placement((), (), node="a")) == ["no-core-free"]
     assert flaws(Placement((), (0, 1), node="b")) == ["wrong-pool"]
     assert flaws(Placement((), (0, 1), node="nowhere")) == ["no-such-node"]
 
@@ -234,3 +237,41 @@ def test_under_every_policy_nothing_is_booked_twice_and_all_is_as_made_anew(poli
                 again = Core(registry.create(policy), fresh, CoreConfig(runs_at_once=True))
                 assert not again.step([], now_s).decisions
                 assert sentence_of(core.why(job.id, now_s))
+
+
+SHARED: dict[str, tuple[int, int, str]] = {
+    "a node with GPUs": (8, 2, "V100"),
+    "a node of cpu devices, which are its cores": (4, 4, "cpu"),
+    "a node without GPUs": (2, 0, "V100"),
+}
+
+
+@pytest.mark.parametrize("policy", ["colane", "fifo", "coda", "colane:arrays=yes"])
+@pytest.mark.parametrize("asked", [0, 1, 2])
+@pytest.mark.parametrize("where", SHARED)
+def test_jobs_without_gpus_use_at_most_the_cores_there_are(where: str, asked: int, policy: str) -> None:
+    cores, gpus, kind = SHARED[where]
+    core = make(node(cores=cores, gpus=gpus, kind=kind), policy=policy)
+    submit(core, *[spec(cores=asked)] * 200)
+    lent = cores - gpus if asked and policy.endswith("arrays=yes") and kind != "cpu" else cores
+    run_at_once = lent // max(1, asked)
+    assert len(_running(core)) == run_at_once
+    audit(core.state)
+    if lent == cores:
+        said = sentence_of(core.why(JobId(200), 2.0))
+        assert said.startswith(f"Resources: needs {max(1, asked)} core"), said
+    for number in range(1, 4):
+        end(core, number, 2.0 + number)
+        assert len(_running(core)) == run_at_once
+        audit(core.state)
+
+
+@pytest.mark.parametrize("asked", [0, 2])
+def test_jobs_that_ask_for_no_cores_and_those_that_do_count_together(asked: int) -> None:
+    core = make(node(cores=4, gpus=0))
+    submit(core, spec(cores=3), *[spec(cores=asked)] * 5)
+    assert len(_running(core)) == 1 + (1 if not asked else 0)
+
+
+def _running(core: Core) -> list[Job]:
+    return [job for job in core.state.jobs.values() if job.state is JobState.RUNNING]

@@ -25,7 +25,7 @@ from colane.model.phases import MOVABLE, STEPPING, Throttle
 from colane.model.placement import Placement, Slot
 from colane.model.plan import Action, Move, Park, Plan, Resize, SetCores, SetThrottle, Start, Stop
 from colane.model.progress import late_answers
-from colane.model.resources import Resources, host_needs
+from colane.model.resources import Resources, cores_used, host_needs
 from colane.model.words import count
 
 Flaws = tuple[Flaw, ...]
@@ -61,6 +61,7 @@ class _Judge:
         self._state = state
         self._loads: dict[GpuId, GpuLoad] = {}
         self._cores: dict[str, set[int]] = {}
+        self._cores_unused: dict[str, int] = {}
         self._joined: dict[str, list[JobId]] = {}
         self._host_memory_bytes: dict[str, int] = {}
         self._host_bandwidth: dict[str, float] = {}
@@ -117,7 +118,8 @@ class _Judge:
         flaws = self._gang(job, placement)
         if flaws:
             return flaws
-        has_cores = job.effective.cores or placement.cores or placement.cores_elsewhere
+        shares = not placement.slots and self._state.nodes[placement.node].has_cpu_devices
+        has_cores = not shares and (job.effective.cores or placement.cores or placement.cores_elsewhere)
         for name in placement.nodes if has_cores else ():
             flaws += self._take_cores(job, placement, name)
         for name in placement.nodes if job.spec.host_memory_bytes else ():
@@ -296,18 +298,21 @@ class _Judge:
         return ()
 
     def _without_gpus(self, job: Job, placement: Placement) -> Flaws:
-        """It is on a node of its pool, and on no core that is a device."""
+        """It is on a node of its pool that has cores left for it, and on no core that is a device."""
         if (node := self._state.nodes.get(placement.node)) is None:
             return (Flaw("no-such-node", f"there is no node {placement.node!r}", (job.id,)),)
         if node.node.pool != job.spec.pool:
             return (Flaw("wrong-pool", f"{placement.node} is not in pool {job.spec.pool}", (job.id,)),)
         if not node.node.takes_jobs:
             return (Flaw("node-drained", f"{placement.node} is drained", (job.id,)),)
-        if flaws := self._may_use(job, placement.node):
-            return flaws
-        if not set(placement.cores) <= set(node.node.cores_outside_devices):
-            return (Flaw("wrong-cores", f"cores of job {job.id} on {placement.node} are cpu devices", (job.id,)),)
-        return ()
+        flaws = self._may_use(job, placement.node)
+        left = self._cores_unused.get(placement.node, node.cores_unused) - cores_used(job.spec)
+        self._cores_unused[placement.node] = left
+        if placement.cores and node.has_cpu_devices:
+            flaws += (Flaw("wrong-cores", f"cores of job {job.id} on {placement.node} are cpu devices", (job.id,)),)
+        elif left < 0:
+            flaws += (Flaw("no-core-free", f"{placement.node} has no core left for job {job.id}", (job.id,)),)
+        return flaws
 
     def _may_use(self, job: Job, name: str) -> Flaws:
         """It is among the nodes that it names, no other has it whole, and it has none whole where others are."""

@@ -14,7 +14,6 @@ from colane.model.job_spec import is_among
 from colane.model.resources import (
     Resources,
     capacity,
-    cpu_only_capacity,
     host_capacity,
     host_needs,
     may_be_instances,
@@ -56,8 +55,7 @@ class Inventory:
         for node in self._nodes:
             alike = self._pools.setdefault(node.pool, {})
             gpus = tuple(sorted(Counter((gpu.type, gpu.memory_bytes) for gpu in node.gpus).items()))
-            outside = len(node.cores_outside_devices)
-            key = (gpus, len(node.cores), outside, node.host_memory_bytes, node.host_bandwidth_bytes_per_s)
+            key = (gpus, len(node.cores), node.host_memory_bytes, node.host_bandwidth_bytes_per_s)
             alike[key] = (node, alike[key][1] + 1 if key in alike else 1)
 
     def gpu_types(self, pool: str) -> list[str]:
@@ -71,7 +69,7 @@ class Inventory:
             return Shortfall(Lack.NODES)
         nodes = [node for node, _ in alike]
         if not spec.gpus:
-            each = [cpu_only_capacity(node) for node in nodes]
+            each = [host_capacity(node) for node in nodes]
             has_all = any(host_needs(spec, 0) <= has for has in each)
             return None if has_all else _host_shortfall(spec, each) or Shortfall(Lack.AT_ONCE)
         types = [kind for kind in self.gpu_types(spec.pool) if spec.gpu_type in {None, kind}]

@@ -144,7 +144,7 @@ class JobSpec:
     sizes: tuple[int, ...] = ()
     gpu_type: str | None = None  # required GPU type, None for any
     gpu_memory_bytes: int | None = None  # peak memory on each GPU
-    cores: int = 0  # cores booked for it alone; 0 shares the cores near its GPUs
+    cores: int = 0  # cores booked for it alone; 0 shares the cores near its GPUs, without GPUs one of the node's
     host_memory_bytes: int = 0  # host memory booked
     # bandwidth to host memory booked (paper C, section 4.2), where nodes say theirs
     host_bandwidth_bytes_per_s: int = 0

@@ -65,6 +65,11 @@ def host_needs(spec: JobSpec, ranks: int) -> Resources:
     return Resources(0, spec.part(spec.cores, ranks), spec.part(spec.host_memory_bytes, ranks), bandwidth)
 
 
+def cores_used(spec: JobSpec) -> int:
+    """Cores that a job without GPUs uses: one where it asks for none; 0 of one with GPUs."""
+    return 0 if spec.gpus else max(1, spec.cores)
+
+
 def needs(spec: JobSpec, ranks: int) -> Resources:
     """All a job books of a node where so many of its ranks lie; GPU memory as declared, 0 where it is not."""
     return Resources(ranks, gpu_memory_bytes=spec.gpu_memory_bytes or 0) + host_needs(spec, ranks)
@@ -73,13 +78,6 @@ def needs(spec: JobSpec, ranks: int) -> Resources:
 def host_capacity(node: Node) -> Resources:
     """What an empty node has besides GPUs."""
     return Resources(0, len(node.cores), node.host_memory_bytes, node.host_bandwidth_bytes_per_s or inf)
-
-
-def cpu_only_capacity(node: Node) -> Resources:
-    """What an empty node has for jobs without GPUs: not the cores that are its cpu devices."""
-    has = host_capacity(node)
-    outside = len(node.cores_outside_devices)
-    return Resources(0, outside, has.host_memory_bytes, has.host_bandwidth_bytes_per_s)
 
 
 def capacity(node: Node, gpu_type: str | None = None, memory_bytes: int = 0, *, usable_only: bool = False) -> Resources:

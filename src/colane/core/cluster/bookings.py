@@ -12,6 +12,9 @@ from colane.model.job import Job, JobId, JobSpec
 from colane.model.phases import Throttle
 from colane.model.placement import Placement, Slot
 from colane.model.progress import BandwidthSample
+from colane.model.resources import cores_used
+
+CORES_UNKNOWN: Final = 1_000_000  # free on a node that does not say which cores it has
 
 
 @dataclass(slots=True)
@@ -33,6 +36,7 @@ class NodeState:
     cores_outside: tuple[int, ...] = ()  # cores that are in none of its cpu devices
     is_disturbed: bool = False  # whether others use any of its GPUs so much that measurements on it mislead
     whole: JobId | None = None  # the job that has it whole; None where none has
+    cores_used: int = 0  # cores that its jobs without GPUs use, those that they share with others' included
 
     def __post_init__(self) -> None:
         self.describe(self.node)
@@ -47,6 +51,16 @@ class NodeState:
         """Cores that are not booked, and that no job will get back."""
         free = len(self.node.cores) - len(self.cores_booked)
         return free - len([core for core in self.cores_withheld if core not in self.cores_booked])
+
+    @property
+    def has_cpu_devices(self) -> bool:
+        """Whether some of its cores are devices: jobs without GPUs share all its cores then, and book none."""
+        return len(self.cores_outside) < len(self.node.cores)
+
+    @property
+    def cores_unused(self) -> int:
+        """Cores that no job without GPUs uses."""
+        return (len(self.node.cores) or CORES_UNKNOWN) - self.cores_used
 
     @property
     def host_memory_free_bytes(self) -> int:
@@ -70,6 +84,7 @@ class NodeState:
         booked = host_booking(job, self.node.name)
         self.jobs[job.id] = None
         self.whole = job.id if job.spec.whole_node else self.whole
+        self.cores_used += _cores_used_by(job)
         if booked is not NO_BOOKING:
             self.cores_booked.update(booked.cores)
             self.host_memory_booked_bytes += booked.memory_bytes
@@ -83,6 +98,7 @@ class NodeState:
         booked = host_booking(job, self.node.name)
         del self.jobs[job.id]
         self.whole = None if self.whole == job.id else self.whole
+        self.cores_used -= _cores_used_by(job)
         if booked is not NO_BOOKING:
             self.cores_booked.difference_update(booked.cores)
             self.host_memory_booked_bytes -= booked.memory_bytes
@@ -106,6 +122,7 @@ class NodeLeft:
     cores_given: set[int] = field(default_factory=set)  # cores that were booked
     host_memory_taken_bytes: int = 0  # host memory
     host_bandwidth_taken: float = 0.0  # bytes per second to it
+    cores_used: int = 0  # cores for jobs without GPUs
 
     def take(self, cores: Iterable[int]) -> None:
         """These free cores are booked."""
@@ -165,6 +182,12 @@ def _booked_by(job: Job, placement: Placement, node: str) -> HostBooking:
     ranks = len(placement.slots_on(node))
     memory_bytes = spec.part(spec.host_memory_bytes, ranks)
     return HostBooking(cores, memory_bytes, spec.part(spec.host_bandwidth_bytes_per_s, ranks))
+
+
+def _cores_used_by(job: Job) -> int:
+    """As many as a job without GPUs has or, where it shares them, may use; 0 of one with GPUs."""
+    own = job.placement.cores if job.placement and not job.spec.gpus else ()
+    return len(own) or cores_used(job.spec)
 
 
 def throttled(job: Job, throttle: Throttle | None) -> Placement:

@@ -38,7 +38,7 @@ from colane.model.plan import (
     Stop,
 )
 from colane.model.reason import Reason
-from colane.model.resources import Resources, host_needs
+from colane.model.resources import Resources, cores_used, host_needs
 
 Cores = tuple[int, ...]
 
@@ -126,12 +126,17 @@ class Overlay:
         """
         if not self.may_use(node, spec):
             return False
-        if not spec.gpus and not node.node.takes_jobs:
+        if not spec.gpus and (not node.node.takes_jobs or cores_used(spec) > self.cores_unused(node)):
             return False
         if not books_host(spec):
             return True
         free = self.host_free(node) if spec.gpus else self.cpu_only_free(node)
         return host_needs(spec, spec.gpus if ranks is None else ranks) <= free
+
+    def cores_unused(self, node: NodeState) -> int:
+        """Cores that no job without GPUs will use."""
+        left = self._nodes.get(node.node.name)
+        return node.cores_unused - (left.cores_used if left else 0)
 
     def has_room_beside(self, node: NodeState, spec: JobSpec) -> bool:
         """The same on GPUs that others use: there the cores it asked for must be free, as far as it uses them.
@@ -144,17 +149,16 @@ class Overlay:
         """Whether a node had room for a job without GPUs before anything was decided in this draft."""
         if not node.node.takes_jobs or not is_among(spec.nodes, node.node.name):
             return False
-        if node.whole is not None or (spec.whole_node and node.jobs):
+        if node.whole is not None or (spec.whole_node and node.jobs) or cores_used(spec) > node.cores_unused:
             return False
         return not books_host(spec) or host_needs(spec, 0) <= cpu_only_free(node)
 
     def cpu_only_free(self, node: NodeState) -> Resources:
-        """What a node will have for jobs without GPUs: the cores that are its cpu devices are not theirs."""
+        """What a node will have for jobs without GPUs, see `cpu_only_free`."""
         left = self._nodes.get(node.node.name)
         if left is None:
             return cpu_only_free(node)
-        booked = node.cores_booked
-        free = len([core for core in node.cores_outside if left.is_free(core, booked)])
+        free = self.cores_unused(node) if node.has_cpu_devices else len(self.cores_unbooked(node))
         return Resources(0, free, self.host_memory_free_bytes(node), self.host_bandwidth_free(node))
 
     def hosts_touched(self) -> list[NodeState]:
@@ -282,12 +286,8 @@ class Overlay:
 
 
 def cpu_only_free(node: NodeState) -> Resources:
-    """What a node has for jobs without GPUs before anything is decided."""
-    outside = node.cores_outside
-    if len(outside) == len(node.node.cores):  # no cpu device: whatever is booked is of these
-        cores = len(outside) - len(node.cores_booked)
-    else:
-        cores = len([core for core in outside if core not in node.cores_booked])
+    """What a node has for jobs without GPUs before anything is decided: where its cores are devices, to share."""
+    cores = node.cores_unused if node.has_cpu_devices else len(node.node.cores) - len(node.cores_booked)
     return Resources(0, cores, node.host_memory_free_bytes, node.host_bandwidth_free)
 
 
@@ -320,6 +320,7 @@ class HostHeld(NamedTuple):
     job: Job
     node: NodeState
     cores: Cores
+    cores_used: int
     host_memory_bytes: int
     host_bandwidth: float
 
@@ -384,12 +385,12 @@ class Draft(Overlay):
         """Run a job without GPUs on a node that has room for it, with the cores it books: those near no GPU first."""
         spec, name = job.effective, node.node.name
         need = host_needs(spec, 0)
-        outside = set(node.cores_outside)
         near = {core for gpu in node.node.gpus for core in gpu.cores}
-        free = [core for core in self.cores_unbooked(node) if core in outside] if need.cores else []
+        free = self.cores_unbooked(node) if need.cores and not node.has_cpu_devices else []
         cores = tuple(sorted(sorted(free, key=lambda core: (core in near, core))[: need.cores]))
         left = self._nodes.setdefault(name, NodeLeft())
         left.take(cores)
+        left.cores_used += cores_used(spec)
         left.host_memory_taken_bytes += need.host_memory_bytes
         left.host_bandwidth_taken += need.host_bandwidth_bytes_per_s
         self._cpu_only.setdefault(name, []).append(spec)
@@ -473,6 +474,7 @@ class Draft(Overlay):
         left = self._nodes.setdefault(job.placement.node, NodeLeft())
         left.give(had - has)
         left.take(has - had)
+        left.cores_used += len(has) - len(had)
         self.act(SetThrottle(job.id, throttle, reason))
 
     def remark(self, job: Job, reason: Reason, *, learn: bool = False) -> None:
@@ -523,14 +525,16 @@ class Draft(Overlay):
     def hold_host(self, job: Job, node: NodeState) -> None:
         """Keep what a waiting job without GPUs books of a node, as far as it is free, from jobs started after this."""
         free, need = self.cpu_only_free(node), host_needs(job.effective, 0)
-        left, outside = self._nodes.setdefault(node.node.name, NodeLeft()), set(node.cores_outside)
-        cores = tuple([core for core in self.cores_unbooked(node) if core in outside][: need.cores])
+        left = self._nodes.setdefault(node.node.name, NodeLeft())
+        cores = () if node.has_cpu_devices else tuple(self.cores_unbooked(node)[: need.cores])
+        used = max(0, min(cores_used(job.effective), self.cores_unused(node)))
         memory_bytes = max(0, min(need.host_memory_bytes, free.host_memory_bytes))
         bandwidth = max(0, min(need.host_bandwidth_bytes_per_s, free.host_bandwidth_bytes_per_s))
         left.take(cores)
+        left.cores_used += used
         left.host_memory_taken_bytes += memory_bytes
         left.host_bandwidth_taken += bandwidth
-        self._hosts_held[job.spec.pool] = HostHeld(job, node, cores, memory_bytes, bandwidth)
+        self._hosts_held[job.spec.pool] = HostHeld(job, node, cores, used, memory_bytes, bandwidth)
 
     def release_host(self, pool: str) -> HostHeld | None:
         """Give back what `hold_host` keeps in a pool; None where that is nothing."""
@@ -538,6 +542,7 @@ class Draft(Overlay):
         if held is not None:
             left = self._nodes[held.node.node.name]
             left.give(held.cores)
+            left.cores_used -= held.cores_used
             left.host_memory_taken_bytes -= held.host_memory_bytes
             left.host_bandwidth_taken -= held.host_bandwidth
         return held

@@ -200,6 +200,7 @@ class ClusterState(ClusterContents):
             booked = self.nodes[name].cores_booked
             booked.difference_update(old.cores_on(name))
             booked.update(new.cores_on(name))
+            self.nodes[name].cores_used += 0 if old.slots else len(new.cores_on(name)) - len(old.cores_on(name))
             self._touch(self.nodes[name])
             self.changed_pools.add(self.nodes[name].node.pool)
 

@@ -20,7 +20,7 @@ from colane.model.job import Job, JobId, JobSpec, NeedClass
 from colane.model.job_spec import is_among
 from colane.model.plan import Plan
 from colane.model.reason import Reason, Why, nodes_drained
-from colane.model.resources import Resources, host_capacity, host_needs, ranks_held
+from colane.model.resources import Resources, cores_used, host_capacity, host_needs, ranks_held
 
 
 class CpuOnlyRoom:
@@ -146,14 +146,15 @@ def no_room(draft: Draft, spec: JobSpec, overdue: Job | None = None) -> Reason:
         return nodes_drained(names)
     if spec.nodes or spec.whole_node:
         return not_on_these(draft, spec)
-    free = [draft.cpu_only_free(node) for node in nodes]
-    if overdue is not None and any(host_needs(spec, 0) <= one for one in free):
+    free, unused = [draft.cpu_only_free(node) for node in nodes], [draft.cores_unused(node) for node in nodes]
+    if overdue is not None and any(draft.has_room(node, spec) for node in nodes):
         return Reason(Why.BEHIND, {}, (overdue.id,))
-    holders = tuple(sorted({job for node in nodes for job in node.jobs if _books_host(draft.view.job(job).effective)}))
+    running = {job: draft.view.job(job).effective for node in nodes for job in node.jobs}
+    holders = tuple(sorted([job for job, one in running.items() if _books_host(one) or not one.gpus]))
     facts = {
-        "need": spec.cores,
+        "need": cores_used(spec),
         "need_bytes": spec.host_memory_bytes,
-        "have": max(one.cores for one in free),
+        "have": max([min(one.cores, more) if spec.cores else more for one, more in zip(free, unused, strict=True)]),
         "have_bytes": max(one.host_memory_bytes for one in free),
     }
     return Reason(Why.NO_ROOM_ON_HOST, facts, holders)

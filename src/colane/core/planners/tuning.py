@@ -100,7 +100,7 @@ class CoreTuning(SampleWatch):
 
     def _is_uneven(self, node: NodeState, jobs: Mapping[JobId, None]) -> bool:
         """Whether cores are to be shared out anew among these jobs of a node."""
-        if not jobs or _has_cpu_devices(node):
+        if not jobs or node.has_cpu_devices:
             return False
         return bool(share_out(self._shares(node, jobs), _spare(self._state, node) - self._kept(node.node.name)))
 
@@ -270,11 +270,6 @@ def _most_tried(search: Search) -> int:
 def _cores_of(draft: Draft, job: JobId) -> tuple[int, ...]:
     placement = draft.view.job(job).placement
     return () if placement is None else placement.cores
-
-
-def _has_cpu_devices(node: NodeState) -> bool:
-    """Whether some of its cores are devices: a job's share of such a device is what it has of these."""
-    return len(node.cores_outside) < len(node.node.cores)
 
 
 def _spare(state: ClusterState, node: NodeState) -> int:

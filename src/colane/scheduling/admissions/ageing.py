@@ -23,7 +23,7 @@ from colane.core.cluster.view import ClusterView
 from colane.model.hardware import Node
 from colane.model.job import Job, JobId, JobSpec
 from colane.model.job_spec import is_among
-from colane.model.resources import cpu_only_capacity, host_needs, ranks_held
+from colane.model.resources import host_capacity, host_needs, ranks_held
 from colane.scheduling.engine.contracts import GuardTally, SchedulingContext
 from colane.scheduling.engine.usual import UsualRule
 
@@ -332,7 +332,7 @@ def keep_host(draft: Draft, job: Job) -> None:
     need = host_needs(job.effective, 0)
     able = [
         node for node in draft.view.nodes.values()
-        if node.node.pool == job.spec.pool and node.node.takes_jobs and need <= cpu_only_capacity(node.node)
+        if node.node.pool == job.spec.pool and node.node.takes_jobs and need <= host_capacity(node.node)
         and is_among(job.spec.nodes, node.node.name)
     ]  # fmt: skip
     free = [(draft.cpu_only_free(node), node) for node in able]

@@ -143,7 +143,7 @@ class ArrayPlacer(CpuOnlyPlacer):
         return self._cores.is_any(need.cores, self._room.nodes(need))
 
     def may_take(self, node: NodeState, job: Job) -> bool:
-        if self._may_borrow(job):
+        if self._may_borrow(job) or node.has_cpu_devices:  # where devices are cores, they are shared, not lent
             return True
         own = len(node.node.cores) - self._demand.kept_cores(self._draft.view, node)
         return self._draft.cpu_only_taken(node).cores + job.effective.cores <= own

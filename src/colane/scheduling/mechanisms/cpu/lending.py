@@ -159,7 +159,7 @@ class LendingPlacer(ArrayPlacer):
 
     def may_take(self, node: NodeState, job: Job) -> bool:
         left = self._draft.cpu_only_free(node).cores - self._owed.kept(node, job.effective.cores)
-        return job.effective.cores <= left and super().may_take(node, job)
+        return (node.has_cpu_devices or job.effective.cores <= left) and super().may_take(node, job)
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +203,7 @@ class BoundLent(BoundTakeBack):
             job: What they are told that they leave for.
         """
         coming = sum([len(job.placement.cores_on(node.node.name)) for job in self._leaving(node) if job.placement])
-        lack = kept - self._draft.cpu_only_free(node).cores - coming
+        lack = 0 if node.has_cpu_devices else kept - self._draft.cpu_only_free(node).cores - coming
         for cores in range(lack, 0, -1):
             victims = self._borrowers(node, Resources(0, cores))
             if victims is not None:
