@@ -144,8 +144,8 @@ def _nodes(state: ClusterState) -> None:
     for name, node in state.nodes.items():
         jobs = [job for job in state.jobs.values() if _is_on(job, name)]
         assert set(node.jobs) == {job.id for job in jobs}
-        alone = [job for job in jobs if not job.spec.gpus and job.placement is not None]
-        assert node.cores_used == sum(len(job.placement.cores) or max(1, job.spec.cores) for job in alone)
+        alone = [job for job in jobs if not job.spec.gpus]
+        assert node.cores_used == sum(len(_cores(job, name)) or max(1, job.spec.cores) for job in alone)
         going = [job for job in jobs if not (job.parked and job.is_on_host)]
         cores = [core for job in going for core in _cores(job, name)]
         assert len(cores) == len(set(cores))

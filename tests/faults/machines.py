@@ -42,8 +42,9 @@ run_server(ServerConfig(state_dir=Path(sys.argv[1]), host="0.0.0.0", port=int(sy
                         core=CoreConfig(node_losses_max=int(sys.argv[4]))))
 """
 AGENT = """
-import sys
+import os, sys
 from pathlib import Path
+os.sched_getaffinity = lambda _: set(range(16))  # machines have room for many jobs, whatever this one has
 from colane.agent.config import AgentConfig
 from colane.agent.main import run_agent
 run_agent(AgentConfig(name=sys.argv[1], scheduler_url=sys.argv[2], state_dir=Path(sys.argv[3]), devices="cpu:1:1GB",

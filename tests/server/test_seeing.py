@@ -91,6 +91,25 @@ async def test_what_needs_a_look_is_told_worst_first() -> None:
         assert (found["devices"]["broken"], found["devices"]["closed"]) == (1, 2)
 
 
+async def test_a_job_that_is_stopped_and_started_without_end_needs_a_look() -> None:
+    async with world() as w:
+        await w.good("POST", "/node", node())
+        job = await w.submit()
+        for attempt in range(1, look.VAIN_MOVES + 2):
+            await w.good("POST", "/node/n1/report", report(launched(job, attempt)))
+            codes = [one["code"] for one in (await overview(w))["look"]]
+            assert codes == (["in-vain"] if attempt > look.VAIN_MOVES else [])
+            if attempt <= look.VAIN_MOVES:
+                await w.good("POST", f"/job/{job}/requeue", {})
+                await w.good(
+                    "POST",
+                    "/finished_job",
+                    finished(job, attempt, exit_code=None, signal=15, outcome="signalled"),
+                )
+        said = (await overview(w))["look"][0]["sentence"]
+        assert said.endswith("gets nowhere: stopped and started 20 times, no step kept")
+
+
 async def test_jobs_wait_for_nodes_that_are_not_there_by_what_nodes_are_there() -> None:
     async with world() as w:
         await w.submit()

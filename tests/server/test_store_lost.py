@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from colane.listening.seldom import Seldom
 from colane.server.config import ServerConfig
 from colane.server.main import ServerError, serve
 from colane.server.store.memory import MemoryStore
@@ -76,6 +77,20 @@ async def test_health_tells_of_writes_that_fail_and_of_their_end() -> None:
         assert (await health_is(w, 503))["detail"] == "the disk is full"
         store.failure = None
         await health_is(w, 200)  # nothing was asked for
+
+
+async def test_that_the_store_is_away_is_a_line_a_minute(caplog: pytest.LogCaptureFixture) -> None:
+    store, now_s = MemoryStore(), [0.0]
+    async with world(store, tick_s=0.01) as w:
+        w.service.driver._seldom = Seldom(clock=lambda: now_s[0])
+        for minute, failure in enumerate(("no route to port 1", "no route to port 2", "no route to port 3")):
+            now_s[0] = minute * 60.0
+            store.failure = failure
+            for _ in range(20):
+                await w.refused("POST", "/job", SLEEP)
+            lines = [record for record in caplog.records if "no route" in record.getMessage()]
+            assert len(lines) == minute + 1
+    assert "more such since this was last said" in lines[-1].getMessage()
 
 
 @pytest.mark.live

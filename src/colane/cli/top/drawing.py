@@ -525,7 +525,8 @@ class TopPicture:
 
 SHORT: Final[Mapping[str, str]] = {
     "node-lost": "lost", "node-silent": "silent", "gpu-broken": "broken", "gpu-error": "Xid", "gpu-hot": "hot",
-    "node-closed": "taken out", "draining": "drains", "stalled": "no steps", "others": "used by others",
+    "node-closed": "taken out", "draining": "drains", "stalled": "no steps", "in-vain": "gets nowhere",
+    "others": "used by others",
 }  # fmt: skip
 CELL_MAX: Final = 36
 NARROW_NAME: Final = 8

@@ -12,7 +12,7 @@ from dataclasses import replace
 from colane.core.cluster.state import ClusterState
 from colane.core.events import Ended
 from colane.core.reducers.step import Step
-from colane.core.reducers.suspicions import QUICK_S, kind_of
+from colane.core.reducers.suspicions import CLOSED_S, QUICK_S, kind_of
 from colane.model.hardware import Closed
 from colane.model.job import Job, JobState
 
@@ -35,12 +35,16 @@ def blame(step: Step, job: Job, event: Ended) -> str:
     why = suspicions.evidence(step.state, node, step.now_s)
     if not why or not _others_serve(step.state, node):
         return ""
-    known = step.state.nodes[node].node
-    closed = Closed(why, step.now_s + suspicions.struck(node))
-    step.state.put_node(replace(known, closed=closed))
+    close(step, node, why, CLOSED_S)
+    return why
+
+
+def close(step: Step, node: str, why: str, first_s: float) -> None:
+    """Take a node out, at first for this long, each time for twice as long until a job has run there."""
+    closed = Closed(why, step.now_s + step.suspicions.struck(node, first_s))
+    step.state.put_node(replace(step.state.nodes[node].node, closed=closed))
     step.timers.wake(closed.until_s)
     step.touch(node)
-    return why
 
 
 def _has_run(job: Job, event: Ended) -> bool:
@@ -54,7 +58,7 @@ def _others_serve(state: ClusterState, node: str) -> bool:
     """Whether another node of its pool takes jobs: the last one is never taken out."""
     pool = state.nodes[node].node.pool
     others = [known.node for name, known in state.nodes.items() if name != node and known.node.pool == pool]
-    return any(other.takes_jobs and any(gpu.healthy for gpu in other.gpus) for other in others)
+    return any(other.takes_jobs and (not other.gpus or any(gpu.healthy for gpu in other.gpus)) for other in others)
 
 
 def look(step: Step) -> None:

@@ -12,6 +12,7 @@ from colane.core.reducers import black_holes, checkpointing, losses
 from colane.core.reducers.memory import learn_memory
 from colane.core.reducers.step import Step
 from colane.model.job import Job, JobId, JobState
+from colane.model.phases import SuspendVia, Suspension
 from colane.model.reason import Reason, Why
 from colane.model.sentences import sentence_of
 from colane.model.words import count
@@ -37,6 +38,8 @@ SUPERVISOR_DIED = "supervisor-died"
 NODE_FAULT = "node-fault"
 """The node could not start the job, and would start no other: it is queued again, and nothing is counted."""
 
+REFUSED_S = 15.0  # a node that starts no job without GPUs is offered none for so long at first
+
 STOPPED = "stopped"
 """Its agent was told to end with its jobs, or its machine shuts down: no failure of the job, and nothing is counted."""
 
@@ -47,7 +50,8 @@ SENT_BACK_MAX = 3  # a job that was sent back so often in a row is held: what wa
 
 MPS_FAULT = "mps-fault"  # a kernel of it failed all jobs that shared its GPU through MPS: it shares none any more
 
-MPS_FAULT_OF_OTHER = "mps-fault-of-other"  # it went down with another job, which is known: nothing is counted
+MPS_FAULT_OF_OTHER = "mps-fault-of-other"
+"""It went down with another job, which is known: nothing is counted, but of one that shares no GPU."""
 
 MPS_FAULT_UNKNOWN = "mps-fault-unknown"
 """It went down with others, and may have caused it: nothing is counted, and a GPU to itself shows whose fault it is."""
@@ -118,7 +122,7 @@ def _blame_others(step: Step, job: Job, event: Ended, end_s: float, co_runners: 
         _went_down(step, job, event, end_s)
     elif event.outcome == NODE_FAULT:
         _blame_node(step, job, event, event.exit.detail, end_s)
-        _close(step, event.node)
+        _close(step, event, of_gpus=bool(job.spec.gpus))
     else:
         _sent_back(step, job, event, end_s, co_runners)
 
@@ -126,9 +130,11 @@ def _blame_others(step: Step, job: Job, event: Ended, end_s: float, co_runners: 
 def _went_down(step: Step, job: Job, event: Ended, end_s: float) -> None:
     """What may have caused it runs alone from now on; one of a set that is measured together cannot, and has failed."""
     facts = {"node": event.node, "detail": event.exit.detail}
-    if event.outcome == MPS_FAULT_OF_OTHER:
+    if event.outcome == MPS_FAULT_OF_OTHER and not job.effective.share:
+        lose(step, job, Reason(Why.MPS_FAULT_OF_OTHER, facts))
+    elif event.outcome == MPS_FAULT_OF_OTHER:
         step.finish(job, JobState.QUEUED, Reason(Why.MPS_FAULT_OF_OTHER, facts), end_s)
-    elif job.spec.measurement_group is None:
+    elif job.spec.measurement_group is None and job.effective.share:
         step.finish(isolated(job), JobState.QUEUED, Reason(Why.MPS_FAULT_UNKNOWN, facts), end_s)
     else:
         _own_failure(step, job, event, end_s, ())
@@ -147,12 +153,17 @@ def _sent_back(step: Step, job: Job, event: Ended, end_s: float, co_runners: tup
             step.grown.append(grown)
     step.finish(job, JobState.QUEUED, reason, end_s)
     back = step.state.jobs.get(job.id)
-    if back is not None and back.state is JobState.QUEUED and back.totals.sent_back >= SENT_BACK_MAX:
-        by = f"the scheduler, for {event.node} sent it back {count(back.totals.sent_back, 'time')} in a row"
+    if back is None or back.totals.sent_back < SENT_BACK_MAX:
+        return
+    by = f"the scheduler, for {event.node} sent it back {count(back.totals.sent_back, 'time')} in a row"
+    if back.state is JobState.QUEUED:
         held = held_until_resumed(back, by)
         held = move(held, JobState.QUEUED, step.now_s, hold_reason(held))
-        held.totals = held.totals._replace(sent_back=0)
-        step.put(held)
+    else:  # its parts on other nodes end first
+        held = back.with_totals(back.totals)
+        held.suspension = Suspension(SuspendVia.LANE, by)
+    held.totals = held.totals._replace(sent_back=0)
+    step.put(held)
 
 
 def _blame_node(step: Step, job: Job, event: Ended, problem: str, end_s: float) -> None:
@@ -185,15 +196,20 @@ def _own_failure(step: Step, job: Job, event: Ended, end_s: float, co_runners: t
         step.finish(job, JobState.QUEUED, Reason(Why.RETRY, facts), end_s)
 
 
-def _close(step: Step, name: str) -> None:
-    """Offer a node's free GPUs to no job until its agent says that they can be used."""
-    known = step.state.nodes.get(name)
+def _close(step: Step, event: Ended, *, of_gpus: bool) -> None:
+    """Offer a node's free GPUs to no job until its agent says that they can be used; one without GPUs, it for a while.
+
+    Each time for twice as long, until a job has run there.
+    """
+    known = step.state.nodes.get(event.node)
     if known is None:
         return
     busy = {index for index, gpu in known.ids.items() if step.state.gpus[gpu].jobs}
     gpus = tuple([gpu if gpu.index in busy else replace(gpu, healthy=False) for gpu in known.node.gpus])
     step.state.put_node(replace(known.node, gpus=gpus))
-    step.touch(name)
+    if not of_gpus:
+        black_holes.close(step, event.node, event.exit.detail or NODE_FAULT, REFUSED_S)
+    step.touch(event.node)
 
 
 def co_runners(step: Step, job: Job) -> tuple[JobId, ...]:

@@ -67,11 +67,11 @@ class Suspicions:
         told = f"{len(streak)} jobs in a row of {len(users)} users failed within {QUICK_S:g} s here"
         return told + (which if elsewhere else "")
 
-    def struck(self, node: str) -> float:
-        """A node is taken out; for how long."""
+    def struck(self, node: str, first_s: float) -> float:
+        """A node is taken out; for how long, where it was so long at first."""
         strikes = self._strikes[node] = self._strikes.get(node, 0) + 1
         self._streaks.pop(node, None)
-        return float(min(CLOSED_MAX_S, CLOSED_S * 2 ** (strikes - 1)))
+        return float(min(CLOSED_MAX_S, first_s * 2 ** min(strikes - 1, 20)))
 
     def forget(self, node: str) -> None:
         """It is there no more."""

@@ -125,9 +125,7 @@ class Standby:
                 log.warning("another standby leads now")
                 self._version = -1
             except StoreError as error:
-                if self._parts.driver.problem != str(error):
-                    log.warning("%s", error)
-                self._parts.driver.problem = str(error)
+                self._parts.driver.store_failed(error)
             with suppress(TimeoutError):
                 async with asyncio.timeout(min(LOOK_MAX_S, max(LOOK_MIN_S, self._lease_s / LOOKS_EACH_LEASE))):
                     await self._parts.stopping.wait()

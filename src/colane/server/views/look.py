@@ -24,9 +24,11 @@ SILENT_REPORTS: Final = 3
 SLOW_RATIO_MAX: Final = 0.6
 """Below this part of its speed alone a job is worth a look, what its turns and its size make of it aside."""
 
+VAIN_MOVES: Final = 20  # a job that was stopped and started so often, and has kept no step, gets nowhere
+
 ORDER: Final = (
     "store", "policy", "node-lost", "gpu-broken", "node-silent", "gpu-error", "records", "node-closed", "draining",
-    "idle", "stalled", "gpu-hot", "slow", "others", "no-node",
+    "idle", "stalled", "in-vain", "gpu-hot", "slow", "others", "no-node",
 )  # fmt: skip
 """Worst first."""
 
@@ -118,6 +120,9 @@ def _of_gpu(name: str, gpu: Gpu, use: DeviceUsage | None) -> Iterator[LookObject
 def of_job(driver: LiveDriver, job: Job, idle: IdleObject | None, pacing: Pacing | None) -> Iterator[LookObject]:
     """Yield what needs a look of a job that has a place."""
     where = None if job.placement is None else job.placement.node
+    if is_in_vain(job):
+        text = f"job {job.said} gets nowhere: stopped and started {count(job.moves, 'time')}, no step kept"
+        yield look_item(LOOK, "in-vain", text, node=where, job=job, act="why")
     if idle is not None:
         text = f"job {job.said} is idle for {span(idle['idle_s'])}: no step, no kernel, {_held(job)} held"
         if idle["problem"]:
@@ -132,6 +137,11 @@ def of_job(driver: LiveDriver, job: Job, idle: IdleObject | None, pacing: Pacing
         return
     if pacing is not None and progress is not None:
         yield from _slow(job, where, pacing)
+
+
+def is_in_vain(job: Job) -> bool:
+    """Whether it is stopped and started again and again, by the policy or whatever else, and begins anew each time."""
+    return job.moves >= VAIN_MOVES and not job.totals.steps_kept
 
 
 def may_stall(progress: Progress) -> bool:

@@ -372,6 +372,7 @@ def _look(
     yield from _look_at_nodes(overviews, now_s)
     by_job = {one["job"]: one for one in idle}
     odd = overviews.slow(placed) | by_job.keys() | look.may_have_stalled(driver.progress)
+    odd |= {job.id for job in placed if look.is_in_vain(job)}
     for job in placed if odd else ():
         if job.id in odd:
             pacing = overviews.pacing(job.id) if job.spec.gpus else None

@@ -447,7 +447,7 @@ class LiveDriver:
             await self._suspect(error.cause, loop, committer)
             return
         except StoreError as error:
-            self._note(error)
+            self.store_failed(error)
             await self._read_anew(loop, committer)
             _fail(self._taken, str(error))  # once they hear of it, nothing shows what they asked for
             if self._slice is not None:  # it is tried again with the next tick, or request
@@ -712,7 +712,7 @@ class LiveDriver:
         try:
             self.store.check()
         except StoreError as error:
-            self._note(error)
+            self.store_failed(error)
             self._core = None
             return False
         return self._core is not None or await self._read_anew(loop, committer)
@@ -722,13 +722,14 @@ class LiveDriver:
         try:
             found = await loop.run_in_executor(committer, self.read_back)
         except StoreError as error:
-            self._note(error)
+            self.store_failed(error)
             return False
         self.take_over(found)
         return True
 
-    def _note(self, error: StoreError) -> None:
-        if self.problem != str(error) and (line := self._seldom.due(str(error))) is not None:
+    def store_failed(self, error: StoreError) -> None:
+        """Say what is wrong with the store, in the log once a minute."""
+        if (line := self._seldom.due(str(error))) is not None:
             log.error("%s", line)  # the operator needs the line, not where it was raised
         self.problem = str(error)
 
