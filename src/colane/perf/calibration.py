@@ -20,6 +20,7 @@ Places = NDArray[np.int64]
 PART: Final = 0.8  # of all truths an interval is to hold so many
 BOTH_SIDES: Final = 1.2816  # 80 % of a normal distribution lie within so many standard deviations
 WIDTH_MAX: Final = 4.0  # intervals become no more than so many times as wide, and no narrower than the inverse
+PARTS: Final = np.linspace(1.0, 0.0, 11)
 EVIDENCE_USUAL: Final = 5.0  # with so many left out a width counts half: before, intervals are taken to be right
 
 
@@ -75,6 +76,24 @@ def width(judged: Judged, usual: float = 1.0) -> float:
     return float(usual * (nearest / usual) ** (count / (count + EVIDENCE_USUAL)))
 
 
+def believed(judged: Judged, bound: Floats, usual: float = 1.0) -> float:
+    """Part of the expected deviations from a bound with which what was left out is foreseen best; near the usual.
+
+    The mean of the absolute errors of logs judges; of equal ones the largest part is taken.
+
+    Args:
+        judged: What was left out.
+        bound: Logs of the slowdowns by the bound alone; one for every measurement.
+        usual: The part where little was left out.
+    """
+    count = len(judged.truth)
+    if not count:
+        return usual
+    expected = np.maximum(0.0, bound + PARTS[:, None] * (judged.expected - bound))
+    off = np.abs(np.maximum(0.0, judged.truth) - expected).mean(axis=1)
+    return float(usual + (PARTS[int(off.argmin())] - usual) * count / (count + EVIDENCE_USUAL))
+
+
 def folds(members: Sequence[tuple[int, int]], count: int) -> list[Places]:
     """Places of the measurements in which one of a fold's jobs has a part, for each of so many folds of the jobs.
 
@@ -88,6 +107,13 @@ def folds(members: Sequence[tuple[int, int]], count: int) -> list[Places]:
         hidden = set(kinds[fold::parts])
         places.append(np.array([at for at, pair in enumerate(members) if not hidden.isdisjoint(pair)], dtype=np.int64))
     return [block for block in places if 0 < len(block) < len(members)]
+
+
+def slowed_is_hidden(members: Sequence[tuple[int, int]], block: Places) -> NDArray[np.bool_]:
+    """Of each measurement that is left out, whether nothing else is left of the kind of the slowed job."""
+    out = set(block.tolist())
+    left = {kind for at, pair in enumerate(members) if at not in out for kind in pair}
+    return np.array([members[at][0] not in left for at in block], dtype=np.bool_)
 
 
 def pairs(members: Sequence[tuple[int, int]]) -> list[Places]:

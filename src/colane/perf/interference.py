@@ -15,7 +15,8 @@ each measurement counts for another pair as much as both have in common, and not
 What a measured pair, its family pair, the effects of each job and their features weigh follows from the evidence: the
 size of all terms and of what is left to the single pair are those that make the measurements likeliest (Rasmussen and
 Williams, Gaussian Processes for Machine Learning, sections 2.2 and 5.4.1). Another GPU type or way of
-sharing counts less.
+sharing counts less. Of jobs that were not seen as much of the deviation is believed as would have foreseen those best
+that were, each left out (`PairTrust`): where families are unlike each other the bound by work alone says more.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from colane.perf.calibration import Places, folds, left_out, pairs, width
+from colane.perf.calibration import Judged, believed, folds, left_out, pairs, slowed_is_hidden, width
 from colane.perf.encounters import ALL_OF_IT, CoRunnerTraits, Encounter, Estimate, Sighting, log_bound
 
 Floats = NDArray[np.float64]
@@ -100,12 +101,20 @@ def _variance(encounter: Encounter) -> float:
     return LEVEL + SENSITIVITY + PRESSURE + FAMILY_PAIR + FEATURES + BOUND * bound * bound
 
 
-class Widths(NamedTuple):
-    """Factors on spreads by which intervals hold what they promise (`perf.calibration`)."""
+class PairTrust(NamedTuple):
+    """How far what is expected of pairs that were not measured holds, by what was left out (`perf.calibration`)."""
 
-    of_pairs: float = 1.0  # of other pairs of jobs that were seen
-    of_jobs: float = 1.0  # where one of the jobs was not, but others of its family were
-    of_families: float = 1.0  # where none of its family was
+    width: float = 1.0  # factor on spreads by which intervals hold what they promise
+    part: float = 1.0  # of the expected deviation from the bound by work that is believed
+
+
+class PairTrusts(NamedTuple):
+    """The same by what was seen of a pair's jobs."""
+
+    of_pairs: PairTrust = PairTrust()  # both, though not beside each other
+    of_jobs: PairTrust = PairTrust()  # not one of the jobs, but others of its family
+    of_families: PairTrust = PairTrust()  # nothing of the family of the job that is slowed
+    beside_families: PairTrust = PairTrust()  # nothing of that of the one that slows it
 
 
 class Scale(NamedTuple):
@@ -113,8 +122,8 @@ class Scale(NamedTuple):
 
     amplitude: float = 1.0  # factor on the terms' variances
     noise: float = NOISE_USUAL  # variance of one pair
-    widths: Widths = Widths()  # factors on spreads, where nothing was measured
-    by_world: Mapping[World, Widths] = MappingProxyType({})  # the same by GPU type and way of sharing
+    trusts: PairTrusts = PairTrusts()  # where nothing was measured
+    by_world: Mapping[World, PairTrusts] = MappingProxyType({})  # the same by GPU type and way of sharing
 
 
 def likeliest(covariance: Floats, deviations: Floats) -> Scale:
@@ -127,6 +136,12 @@ def likeliest(covariance: Floats, deviations: Floats) -> Scale:
     score -= 0.5 * (np.log(NOISES / NOISE_USUAL)[None, :] / NOISE_WIDTH) ** 2
     place = int(score.argmax())
     return Scale(float(AMPLITUDES[place // len(NOISES)]), float(NOISES[place % len(NOISES)]))
+
+
+def _trust(judged: Judged, bound: Floats, usual: PairTrust) -> PairTrust:
+    part = believed(judged, bound, usual.part)
+    shrunk = judged._replace(expected=bound + part * (judged.expected - bound))
+    return PairTrust(width(shrunk, usual.width), part)
 
 
 class Interference:
@@ -154,41 +169,57 @@ class Interference:
         self._precision: Floats = np.asarray(np.linalg.inv(total), dtype=np.float64)
         self._weights: Floats = self._precision @ deviations
         self._kinds: dict[tuple[str, float | None], int] = {}
+        self._families = {side.family for s in sightings for side in (s.encounter.me, s.encounter.other)}
         self._known: dict[Encounter, Estimate] = {}
         members = [(self._kind(s.encounter.me), self._kind(s.encounter.other)) for s in sightings]
         if scale is None:
             worlds = [(s.encounter.gpu_type, s.encounter.sharing) for s in sightings]
             families = list(zip(self._seen.me.family.tolist(), self._seen.other.family.tolist(), strict=True))
-            blocks = pairs(members), folds(members, FOLDS), folds(families, FOLDS)
-            self.scale = self._calibrated(blocks, worlds, deviations + self._seen.bound, measuring)
+            self.scale = self._calibrated(members, families, worlds, deviations + self._seen.bound, measuring)
 
     def _kind(self, co_runner: CoRunnerTraits) -> int:
         return self._kinds.setdefault((co_runner.family, co_runner.batch), len(self._kinds))
 
     def _calibrated(
-        self, left: Sequence[Sequence[Places]], worlds: Sequence[World], truth: Floats, measuring: Floats
+        self,
+        members: Sequence[tuple[int, int]],
+        families: Sequence[tuple[int, int]],
+        worlds: Sequence[World],
+        truth: Floats,
+        measuring: Floats,
     ) -> Scale:
         """The scale with what it shows of how far others are foreseen, on the whole and in each world."""
         kinds = {world: place for place, world in enumerate(dict.fromkeys(worlds))}
         world_at = np.array([kinds[world] for world in worlds], dtype=np.int64)
-        whole, each = list[float](), list[list[float]]()
-        for blocks in left:
+        by_jobs, by_families = folds(members, FOLDS), folds(families, FOLDS)
+        is_new = np.concatenate([np.zeros(0, dtype=np.bool_), *[slowed_is_hidden(families, b) for b in by_families]])
+        whole, each = list[PairTrust](), list[list[PairTrust]]()
+        for blocks, chosen in ((pairs(members), None), (by_jobs, None), (by_families, is_new), (by_families, ~is_new)):
             judged = left_out(self._precision, self._weights, truth, blocks, measuring)
-            where = world_at[np.concatenate(blocks)] if blocks else np.zeros(0, dtype=np.int64)
-            usual = width(judged)
+            places = np.concatenate([np.zeros(0, dtype=np.int64), *blocks])
+            if chosen is not None:
+                judged, places = judged.only(chosen), places[chosen]
+            bound = self._seen.bound[places] if each else judged.expected  # of pairs seen all is believed
+            usual = _trust(judged, bound, PairTrust())
             whole.append(usual)
-            each.append([width(judged.only(where == place), usual) for place in kinds.values()])
-        by_world = {world: Widths(*[width[place] for width in each]) for world, place in kinds.items()}
-        return self.scale._replace(widths=Widths(*whole), by_world=by_world)
+            here = [world_at[places] == place for place in kinds.values()]
+            each.append([_trust(judged.only(chosen), bound[chosen], usual) for chosen in here])
+        by_world = {world: PairTrusts(*[one[place] for one in each]) for world, place in kinds.items()}
+        return self.scale._replace(trusts=PairTrusts(*whole), by_world=by_world)
+
+    def _trust(self, encounter: Encounter) -> PairTrust:
+        """By how far such as it were off when left out."""
+        known = [(one.family, one.batch) in self._kinds for one in (encounter.me, encounter.other)]
+        trusts = self.scale.by_world.get((encounter.gpu_type, encounter.sharing), self.scale.trusts)
+        if all(known):
+            return trusts.of_pairs
+        if encounter.me.family not in self._families:
+            return trusts.of_families
+        return trusts.of_jobs if encounter.other.family in self._families else trusts.beside_families
 
     def width(self, encounter: Encounter) -> float:
-        """Factor on the spread of what is expected of an encounter, by how far such as it were off when left out."""
-        known = [(one.family, one.batch) in self._kinds for one in (encounter.me, encounter.other)]
-        widths = self.scale.by_world.get((encounter.gpu_type, encounter.sharing), self.scale.widths)
-        if all(known):
-            return widths.of_pairs
-        seen = {family for family, _ in self._kinds}
-        return widths.of_jobs if encounter.me.family in seen and encounter.other.family in seen else widths.of_families
+        """Factor on the spread of what is expected of an encounter."""
+        return self._trust(encounter).width
 
     def of(self, encounter: Encounter) -> Estimate:
         """What is expected of one job beside another; remembered."""
@@ -202,5 +233,5 @@ class Interference:
         shared = self.scale.amplitude * _covariance(here, self._seen)[0]
         before = self.scale.amplitude * _variance(encounter)
         left = min(before, max(0.0, before - float(shared @ self._precision @ shared)))
-        expected = float(here.bound[0]) + float(shared @ self._weights)
+        expected = float(here.bound[0]) + self._trust(encounter).part * float(shared @ self._weights)
         return Estimate(expected, left + self.scale.noise, 1.0 - left / before)
