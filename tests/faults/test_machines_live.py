@@ -51,11 +51,11 @@ def submit(client: Client, *words: object, **fields: Any) -> int:
     return client.submit({"name": name, "command": ["sh", "-c", script, name, *rest], "workdir": "/", **fields})
 
 
-def until_refused(client: Client, accepted: list[int]) -> Refused:
+def until_refused(client: Client, accepted: list[int], **fields: Any) -> Refused:
     """Submit until one is refused."""
     while True:
         try:
-            accepted.append(submit(client, "short", "true"))
+            accepted.append(submit(client, "short", "true", **fields))
         except Refused as refused:
             return refused
 
@@ -130,16 +130,27 @@ def test_a_machine_that_is_switched_off_and_on(wired: Wired) -> None:
     assert [line.split()[1] for line in islice(last, 8)] == [f"{number}" for number in range(1, 9)]
 
 
-@pytest.mark.parametrize("fault", ["cut", "freeze", "switch off"])
+@pytest.mark.parametrize("fault", ["cut", "freeze", "store away", "switch off"])
 def test_a_gang_over_two_machines_goes_on_or_begins_as_one(wired: Wired, tmp_path: Path, fault: str) -> None:
     with wired.client() as client:
         job = submit(client, "gang", RANKS, wired.pipe, tmp_path, gpus=2, multi_node=True)
     told = wired.told()
     assert {next(told), next(told)} == {"began 1 0", "began 1 1"}
-    struck = wired.machines[1]
+    struck, accepted = wired.machines[1], list[int]()
+
+    def heal_while_the_store_is_away() -> None:
+        filler = wired.disk(wired.scheduler) / "filler"
+        fill(filler)
+        with wired.client() as client:
+            assert until_refused(client, accepted, gpus=0).status == 503
+            wired.heal(struck)
+            assert until_refused(client, accepted, gpus=0).status == 503
+        filler.unlink()
+
     strikes: dict[str, tuple[Callable[[], None], Callable[[], None]]] = {
         "cut": (lambda: wired.cut(struck), lambda: wired.heal(struck)),
         "freeze": (struck.freeze, struck.thaw),
+        "store away": (lambda: wired.cut(struck), heal_while_the_store_is_away),
         "switch off": (struck.switch_off, lambda: wired.start(struck)),
     }
     strikes[fault][0]()
@@ -158,7 +169,7 @@ def test_a_gang_over_two_machines_goes_on_or_begins_as_one(wired: Wired, tmp_pat
     while not {"ended 0", "ended 1"} <= seen:
         seen.add(next(told))
     assert not any(line.startswith("twice") for line in seen), wired.logs()
-    assert ended(wired, job)["state"] == "succeeded", wired.logs()
+    assert {ended(wired, each)["state"] for each in (job, *accepted)} == {"succeeded"}, wired.logs()
 
 
 def test_a_machine_whose_disk_is_full(wired: Wired) -> None:
