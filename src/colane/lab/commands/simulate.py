@@ -175,6 +175,9 @@ def simulate(  # noqa: PLR0913, PLR0917 - a command line option is a parameter
     out: Annotated[
         Path | None, typer.Option("--out", "-o", metavar="DIR", help="Write summary, jobs, plots and a page here.")
     ] = None,
+    parquet: Annotated[
+        bool, typer.Option("--parquet", help="Write jobs as Parquet, too: pip install 'colane[parquet]'.")
+    ] = False,
     decisions: Annotated[
         Path | None,
         typer.Option(
@@ -194,6 +197,8 @@ def simulate(  # noqa: PLR0913, PLR0917 - a command line option is a parameter
     """
     from colane.lab.traces.workload import collector_held  # noqa: PLC0415 - imported late
 
+    if parquet:
+        _check_parquet(out)
     chosen = tuple(dict.fromkeys(policy or DEFAULT_POLICIES))
     request = make_request(
         cluster=cluster, trace=trace, trace_format=format_of(trace_format, columns), world=world, tables=tables,
@@ -217,7 +222,7 @@ def simulate(  # noqa: PLR0913, PLR0917 - a command line option is a parameter
 
     with collector_held():  # one process for one study: the collector would find hardly a cycle
         study, stories = _study(request, asked)
-        _publish(study, out, stories, as_json=as_json)
+        _publish(study, out, stories, parquet=parquet, as_json=as_json)
     if study.is_partial:
         raise typer.Exit(INTERRUPTED)
     if unclaimed(study) or any(map(is_refused, study.runs)):
@@ -418,7 +423,17 @@ def make_study(request: Request, asked: _StudyRequest, loads: dict[int, Loaded],
     )
 
 
-def _publish(study: Study, out: Path | None, stories: dict[str, Story], *, as_json: bool) -> None:
+def _check_parquet(out: Path | None) -> None:
+    """Refuse before anything runs."""
+    from importlib.util import find_spec  # noqa: PLC0415 - imported late
+
+    if out is None:
+        raise MisuseError("--parquet: is written beside the rest: give --out DIR")
+    if find_spec("pyarrow") is None:
+        raise MisuseError("--parquet: needs PyArrow: pip install 'colane[parquet]'")
+
+
+def _publish(study: Study, out: Path | None, stories: dict[str, Story], *, parquet: bool, as_json: bool) -> None:
     from colane.lab.commands.simulation import story_lines  # noqa: PLC0415 - imported late
     from colane.lab.report import simulated_writer as writer  # noqa: PLC0415 - matplotlib comes with it
 
@@ -426,6 +441,8 @@ def _publish(study: Study, out: Path | None, stories: dict[str, Story], *, as_js
     if out is not None:
         with writing(f"--out: {out}"):
             written = writer.write(study, out)
+            if parquet:
+                writer.write_parquet(written.jobs_csv)
     if as_json:
         told = {policy: [chapter._asdict() for chapter in story.chapters] for policy, story in stories.items()}
         output.print_json(writer.summary_object(study) | ({"stories": told} if told else {}))
