@@ -14,10 +14,13 @@ from colane.core.core import Core
 from colane.core.events import Launched, NodeRegistered, Progressed, Submitted, Tick
 from colane.cpu.config import TuningConfig
 from colane.cpu.contention import ContentionConfig
+from colane.model import topologies
 from colane.model.hardware import GpuId, Node
 from colane.model.job import JobId, JobKind, JobSpec, JobState
+from colane.model.job_spec import CheckpointContract
 from colane.model.limits import GroupQuota, Limits, Quotas
-from colane.model.plan import Park, Stop
+from colane.model.placement import Placement
+from colane.model.plan import Park, Resize, Start, Stop
 from colane.model.progress import BY_CPU_TIME, BY_RESCTRL, Progress
 from colane.perf.beliefs import Beliefs
 from colane.policyfiles.guard import guarded
@@ -236,3 +239,65 @@ def _stops(policy: str, scene: Sequence[JobSpec]) -> bool:
 def test_where_preemption_is_off_no_job_is_stopped_for_another() -> None:
     assert [policy for policy in off("preemption") if stops(policy)] == []
     assert [policy for policy in ("srtf", "max-min", "coda", "colane", "f-sched") if not stops(policy)] == []
+
+
+SHORT_S, LONG_S = 100.0, 50_000.0  # between jobs: none has waited long, or all have
+WIDE = replace(TRAINS, gpus=2)
+SINGLE = replace(TRAINS, gpus=1)
+ELASTIC = replace(TRAINS, gpus=2, sizes=(1, 2), checkpoint=CheckpointContract("SIGUSR1", 9.0))
+WITHOUT_GPUS = JobSpec(name="c", family="c", gpus=0, cores=8)
+
+
+def started(policy: str, machine: Node, specs: Sequence[JobSpec], gap_s: float) -> list[tuple[int, Placement]]:
+    """What is decided of places while these come to a machine, so far apart: job and place, in order."""
+    core = Core(registry.create(policy), ClusterState(Beliefs(profiles=[make_profile("a", "V100", 0.9, 10**9)])))
+    core.step([NodeRegistered(machine)], 0.0)
+    found: list[tuple[int, Placement]] = []
+    for number, spec in enumerate(specs, 1):
+        now_s = gap_s * number
+        outcomes = [core.step([Submitted(JobId(number), spec)], now_s)]
+        begun = [one for one in core.state.jobs.values() if one.state is JobState.ASSIGNED]
+        outcomes.append(core.step([Launched(one.id, one.attempt, 1, now_s + 1, "n0") for one in begun], now_s + 1))
+        outcomes.append(core.step([Tick()], now_s + 0.9 * gap_s))
+        actions = [one.action for outcome in outcomes for one in outcome.decisions]
+        found += [(int(a.job), a.placement) for a in actions if isinstance(a, Start | Resize)]
+    return found
+
+
+def places(policy: str, *, is_connected: bool) -> list[list[int]]:
+    """GPUs of each job, on a machine whose GPUs are connected in pairs, or of which nothing is known."""
+    machine = make_node("n0", 4)
+    machine = replace(machine, topology=topologies.minsky() if is_connected else None)
+    specs = [SINGLE, WIDE, replace(SINGLE, priority=1)]
+    return [
+        sorted(slot.gpu.number for slot in placement.slots) for _, placement in started(policy, machine, specs, LONG_S)
+    ]
+
+
+def test_where_topology_is_off_places_do_not_depend_on_it() -> None:
+    depends = [text for text in off("topology") if places(text, is_connected=True) != places(text, is_connected=False)]
+    assert depends == []
+    assert all(places(text, is_connected=True) != places(text, is_connected=False) for text in ("topo-aware", "colane"))
+
+
+def resizes(policy: str) -> bool:
+    """Whether a job gets another number of GPUs where three of one or two come to three."""
+    counts: dict[int, set[int]] = {}
+    for number, place in started(policy, make_node("n0", 3), [ELASTIC] * 3, LONG_S):
+        counts.setdefault(number, set()).add(len(place.slots))
+    return any(len(found) > 1 for found in counts.values())
+
+
+def test_where_elastic_sizes_are_off_a_job_keeps_as_many_gpus_as_it_started_with() -> None:
+    assert [text for text in off("elastic sizes") if resizes(text)] == []
+    assert resizes("f-sched")
+
+
+def test_where_arrays_are_off_a_job_without_gpus_starts_where_cores_are_free() -> None:
+    def starts(policy: str) -> bool:
+        """Beside a job on one of two GPUs: the twelve cores that it leaves, some of which the other may want."""
+        specs = [replace(SINGLE, cores=4), replace(WITHOUT_GPUS, cores=12)]
+        return 2 in [job for job, _ in started(policy, make_node("n0", 2), specs, SHORT_S)]
+
+    assert [text for text in off("arrays") if not starts(text)] == []
+    assert not starts("colane:arrays=yes")
