@@ -1,6 +1,7 @@
 """How long deciding takes: 10,000 queued jobs on 1,000 nodes x 8 GPUs, for every policy.
 
-    python benchmarks/decide.py [--policy NAME ...] [--kinds]
+    python benchmarks/decide.py [--policy NAME ...]
+    python benchmarks/decide.py --matrix [--kind NAME ...] [--nodes N] [--families F] [--csv FILE]
 
 Policies with lanes look at every waiting job, so they take minutes (`salus-code` most); they are measured only where
 they are named.
@@ -11,8 +12,10 @@ which any policy that looks at every job must at least do. `ripe_pass_ms` is a p
 preemptible, alike and have run for 100 s, as long as all that wait would: those that may be stopped are compared, and
 no job gains.
 
-`--kinds` prints what an arrival, an end, a report and a look at everything take under `colane` for each kind of job,
-beside `fifo-skip` on the same jobs in turn, and the longest step of all; parked and guaranteed jobs are left out.
+`--matrix` prints what each event takes under `colane` for each kind of job on 8, 64, 240 and 8,000 GPUs with 26 and
+1,000 families, beside `fifo-skip` on the same jobs in turn: an arrival, a report, an end, a look at everything (each
+the median of repeated ones, in all the steps they take), many ends and arrivals at once, and the longest step of all.
+`fill` is the longest step of those that start jobs on all GPUs at once. As source it counts functions called, too.
 
 `all-sources` is no named policy but a composition of every source there is: free GPUs, beside others, in their lanes,
 connected ones, and room made by the order.
@@ -23,14 +26,22 @@ from __future__ import annotations
 import argparse
 import gc
 import json
-from collections.abc import Callable, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from csv import DictWriter
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from statistics import median
 from time import process_time
-from typing import NamedTuple
+from typing import Final, NamedTuple
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from benchmarks.calls import calls_of
 
 from colane.core import ClusterState, Core
+from colane.core import core as core_of_colane
 from colane.core.cluster.view import ClusterView
 from colane.core.config import CoreConfig
 from colane.core.events import (
@@ -45,7 +56,8 @@ from colane.core.events import (
 )
 from colane.core.policy import Policy
 from colane.model.hardware import Gpu, Node
-from colane.model.job import Exit, Job, JobId, JobSpec
+from colane.model.job import Exit, Job, JobId, JobSpec, JobState
+from colane.model.limits import GroupQuota, Limits, Quotas
 from colane.model.profile import Profile, ProfileKey, Value, ValueSource
 from colane.model.progress import Progress
 from colane.perf.beliefs import Beliefs
@@ -102,6 +114,10 @@ def profile(family: int, families: int, gpus: int = 1) -> Profile:
         occupancy=Value(1e6 * load, measured, 10),
         bandwidth=Value(5e5 * load, measured, 10),
     )
+
+
+MATRIX_SIZES = (1, 300), (8, 600), (30, 1_000), (125, 2_000), (1_000, 10_000)
+"""Nodes of 8 GPUs, and jobs that wait, of the cells of the matrix."""
 
 
 class Size(NamedTuple):
@@ -181,9 +197,21 @@ def untold_wide(number: int, families: int) -> JobSpec:
     return replace(wide(number, families), steps_total=None, preemptible=True)
 
 
+def parked(number: int, families: int) -> JobSpec:
+    """Cannot be stopped, and shares with none: some of those that run are parked for urgent ones."""
+    return replace(plain(number, families), share=False)
+
+
+def guaranteed(number: int, families: int) -> JobSpec:
+    """Of two users; one of them has GPUs guaranteed."""
+    return replace(plain(number, families), user=f"u{number % 2}", preemptible=True)
+
+
+GUARANTEED = Quotas(groups={"lab": GroupQuota(Limits(), frozenset({"u1"}), 6)})
+
 KINDS: Mapping[str, Callable[[int, int], JobSpec]] = {
     "plain": plain, "unknown": unknown, "stoppable": stoppable, "gang": gang, "wide": wide, "elastic": elastic,
-    "due": due, "untold-gang": untold_gang, "untold-wide": untold_wide,
+    "due": due, "untold-gang": untold_gang, "untold-wide": untold_wide, "parked": parked, "guaranteed": guaranteed,
 }  # fmt: skip
 
 
@@ -210,33 +238,79 @@ def fill(policy: str, size: Size) -> tuple[Core, float]:
 
 Meter = Callable[[Callable[[], object]], float]
 
+MANY: Final = 100
+"""So many jobs come, and as many of those that run end, at once."""
+
+
+class _Metered:
+    """A cluster of one kind of jobs, and what each of its steps takes by a meter."""
+
+    def __init__(self, policy: str, kind: str, size: Size, meter: Meter) -> None:
+        quotas = GUARANTEED if kind == "guaranteed" else Quotas()
+        self.core = cluster(policy, size, CoreConfig(protection_factor=0.0, limits=quotas))
+        self._meter = meter
+        self.steps: list[float] = []
+
+    def step(self, events: Sequence[Event], at_s: float) -> float:
+        """What events take, in all the steps they need."""
+        first = len(self.steps)
+        self.steps.append(self._meter(partial(self.core.step, events, at_s)))
+        while self.core.goes_on:
+            self.steps.append(self._meter(partial(self.core.step, (), at_s)))
+        return sum(self.steps[first:])
+
+    def launch(self, at_s: float) -> None:
+        """What was started makes steps."""
+        started = [job for job in self.core.state.jobs.values() if job.state is JobState.ASSIGNED]
+        self.step([Launched(job.id, job.attempt, 1, at_s, node) for job in started for node in _nodes(job)], at_s)
+
+    def park(self, first: int, count: int, at_s: float) -> None:
+        """Have urgent jobs come, for which others are parked."""
+        spec = replace(plain(0, 1), priority=1, steps_total=steps_of(0), preemptible=True, share=False)
+        self.step([Submitted(JobId(first + k), spec) for k in range(count)], at_s)
+        leaving = [job for job in self.core.state.jobs.values() if job.state is JobState.PAUSED]
+        on_host = Progress(at_s=at_s, steps=8, first_step_s=at_s, persistent_bytes=GIB, on_host_bytes=GIB)
+        self.step([Progressed(job.id, job.attempt, on_host) for job in leaving], at_s + 1.0)
+        self.launch(at_s + 2.0)
+
 
 def of_kind(policy: str, kind: str, size: Size, repeat: int, meter: Meter) -> dict[str, float]:
     """What each event takes where as many jobs wait as are queued beyond those that find GPUs, by this meter."""
-    core, steps = cluster(policy, size), list[float]()
-
-    def step(events: Sequence[Event], at_s: float) -> float:
-        steps.append(meter(partial(core.step, events, at_s)))
-        while core.goes_on:
-            steps.append(meter(partial(core.step, (), at_s)))
-        return steps[-1]
-
-    total = size.queued + size.nodes * size.gpus
-    step(submissions(0, total, size.families, kind), 1.0)
-    running = [job for job in core.state.jobs.values() if job.placement is not None]
-    nodes = {job.id: dict.fromkeys([gpu.node for gpu in job.gpus_held]) for job in running}
-    step([Launched(job.id, job.attempt, 1, 2.0, node) for job in running for node in nodes[job.id]], 2.0)
-    found, now_s = dict[str, list[float]](), 3.0
+    world, gpus = _Metered(policy, kind, size, meter), size.nodes * size.gpus
+    core, total = world.core, size.queued + gpus
+    world.step(submissions(0, total, size.families, kind), 1.0)
+    found = dict[str, float]()
+    world.launch(2.0)
+    if kind == "parked":
+        world.park(total, gpus // 4, 300.0)
+        total += gpus // 4
+    world.step([Tick()], 302.5)  # timers of launches
+    found["fill"] = max(world.steps)
+    world.steps.clear()
+    running = [job for job in core.state.jobs.values() if job.placement is not None and not job.home]
+    ending = [job for job in running if len(_nodes(job)) == 1]
+    many = min(MANY, gpus // 4)
+    now_s = 303.0
     for name, events in (
-        ("arrival", list[Event](submissions(total, repeat, size.families, kind))),
-        ("report", [Progressed(job.id, job.attempt, _first_steps(job)) for job in running[-repeat:]]),
-        ("end", [_ends(job) for job in running if len(nodes[job.id]) == 1][:repeat]),
-        ("look", [Tick()]),
+        ("arrival", [[one] for one in submissions(total, repeat, size.families, kind)]),
+        ("report", [[Progressed(job.id, job.attempt, _first_steps(job))] for job in running[-repeat:]]),
+        ("end", [[_ends(job)] for job in ending[:repeat]]),
+        ("look", [[Tick()]]),
+        (
+            "many",
+            [[*submissions(total + repeat, many, size.families, kind), *map(_ends, ending[repeat : repeat + many])]],
+        ),
     ):
+        taken = list[float]()
         for event in events:
-            now_s += 400.0 if isinstance(event, Tick) else 0.1
-            found.setdefault(name, []).append(step([event], now_s))
-    return {**{name: median(taken) for name, taken in found.items()}, "longest": max(steps[2:])}
+            now_s += 400.0 if name == "look" else 0.1
+            taken.append(world.step(event, now_s))
+        found[name] = median(taken)
+    return {**found, "longest": max(world.steps)}
+
+
+def _nodes(job: Job) -> list[str]:
+    return list(dict.fromkeys([gpu.node for gpu in job.gpus_held]))
 
 
 def _ends(job: Job) -> Event:
@@ -247,12 +321,37 @@ def _first_steps(job: Job) -> Progress:
     return Progress(at_s=2.9 + job.id / 1e6, steps=8, first_step_s=2.1, last_step_s=2.9)
 
 
-def print_kinds(size: Size, repeat: int) -> None:
-    """A line for each kind of job, in milliseconds, with the ratio to `fifo-skip`."""
-    for kind in KINDS:
-        base, ours = [of_kind(name, kind, size, repeat, timed) for name in ("fifo-skip", "colane")]
-        cells = [f"{name} {1e3 * ours[name]:.3f} ({ours[name] / base[name]:.1f})" for name in ours]
-        print(f"{kind:10}" + ", ".join(cells), flush=True)
+def print_matrix(args: argparse.Namespace) -> None:
+    """A line for each cell, in milliseconds and functions called, with ratios to `fifo-skip`; as CSV where asked."""
+    is_source = core_of_colane.__file__.endswith(".py")
+    rows = list[dict[str, object]]()
+    for nodes, queued in MATRIX_SIZES:
+        for families in (FAMILIES, 1000) if args.families is None else (args.families,):
+            for kind in args.kind or KINDS:
+                if args.nodes is None or nodes == args.nodes:
+                    size = Size(nodes, args.gpus, queued, families)
+                    base, ours = [of_kind(name, kind, size, args.repeat, timed) for name in ("fifo-skip", "colane")]
+                    rows += _rows(kind, size, "source ms" if is_source else "compiled ms", 1e3, base, ours)
+                    if is_source and args.calls:
+                        counted = [of_kind(name, kind, size, 4, calls_of) for name in ("fifo-skip", "colane")]
+                        rows += _rows(kind, size, "calls", 1, *counted)
+    if args.csv is not None:
+        with args.csv.open("w") as file:
+            writer = DictWriter(file, list(rows[0]))
+            writer.writeheader()
+            writer.writerows(rows)
+
+
+def _rows(
+    kind: str, size: Size, unit: str, factor: float, base: Mapping[str, float], ours: Mapping[str, float]
+) -> Iterator[dict[str, object]]:
+    cells = [f"{name} {factor * ours[name]:.2f} ({ours[name] / base[name]:.1f})" for name in ours]
+    print(f"{size.nodes * size.gpus:5} {size.families:5} {kind:12} {unit:12} " + ", ".join(cells), flush=True)
+    for name, value in ours.items():
+        yield {
+            "gpus": size.nodes * size.gpus, "queued": size.queued, "families": size.families, "kind": kind,
+            "event": name, "unit": unit, "colane": round(factor * value, 3), "ratio": round(value / base[name], 2),
+        }  # fmt: skip
 
 
 def past_min_runtime(policy: str, size: Size, repeat: int) -> float:
@@ -301,21 +400,25 @@ def main() -> None:
     """Print a table, or JSON."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--policy", action="append", choices=sorted((*NAMES, *COMPOSITIONS)), help="may be repeated")
-    parser.add_argument("--nodes", type=int, default=1000)
+    parser.add_argument("--nodes", type=int)
     parser.add_argument("--gpus", type=int, default=8)
     parser.add_argument("--queued", type=int, default=10_000)
-    parser.add_argument("--families", type=int, default=FAMILIES, help="kinds of jobs")
+    parser.add_argument("--families", type=int, help="kinds of jobs")
     parser.add_argument("--repeat", type=int, default=50)
     parser.add_argument("--json", action="store_true")
-    parser.add_argument("--kinds", action="store_true", help="by kind of job, under colane beside fifo-skip")
+    parser.add_argument("--matrix", action="store_true", help="by kind of job, under colane beside fifo-skip")
+    parser.add_argument("--kind", action="append", choices=list(KINDS), help="of the matrix; may be repeated")
+    parser.add_argument("--calls", action="store_true", help="count calls in the matrix, too, as source")
+    parser.add_argument("--csv", type=Path, help="where the matrix is kept")
     args = parser.parse_args()
-    if args.kinds:
-        print_kinds(Size(args.nodes, args.gpus, args.queued, args.families), args.repeat)
+    if args.matrix:
+        print_matrix(args)
         return
+    size = Size(args.nodes or 1000, args.gpus, args.queued, args.families or FAMILIES)
     quick = [name for name in NAMES if not any(isinstance(source, InLane) for source in create(name).sources)]
     rows: dict[str, dict[str, float]] = {}
     for name in args.policy or [*quick, *COMPOSITIONS]:
-        row = rows[name] = measure(name, Size(args.nodes, args.gpus, args.queued, args.families), args.repeat)
+        row = rows[name] = measure(name, size, args.repeat)
         if args.json:
             continue
         if len(rows) == 1:

@@ -27,22 +27,27 @@ def calls(policy: str, kind: str) -> dict[str, float]:
 
 
 MOST: dict[str, dict[str, float]] = {
-    "plain": {"arrival": 85, "report": 85, "end": 14.1, "look": 76},
-    "unknown": {"arrival": 10.2, "report": 99, "end": 20.2, "look": 258},
-    "stoppable": {"arrival": 10.3, "report": 80, "end": 21.4, "look": 102},
-    "gang": {"arrival": 11.8, "report": 67.5, "end": 16.3, "look": 122},
-    "wide": {"arrival": 12.1, "report": 39.3, "end": 13.1, "look": 228},
-    "elastic": {"arrival": 155, "report": 137, "end": 73, "look": 69},
-    "due": {"arrival": 23.8, "report": 13, "end": 14.1, "look": 42},
-    "untold-gang": {"arrival": 11.8, "report": 6.2, "end": 16.2, "look": 103},
-    "untold-wide": {"arrival": 12.1, "report": 6.7, "end": 16.1, "look": 1692},
+    "plain": {"arrival": 40.4, "report": 94.1, "end": 17.6, "look": 665.1, "many": 6.7},
+    "unknown": {"arrival": 9.9, "report": 95.8, "end": 16.3, "look": 1101.9, "many": 7.9},
+    "stoppable": {"arrival": 10.5, "report": 89.0, "end": 19.2, "look": 6685.8, "many": 71.0},
+    "gang": {"arrival": 11.4, "report": 91.0, "end": 14.0, "look": 477.4, "many": 8.5},
+    "wide": {"arrival": 11.7, "report": 54.2, "end": 18.0, "look": 303.6, "many": 20.2},
+    "elastic": {"arrival": 322.9, "report": 132.7, "end": 82.9, "look": 409.5, "many": 23.9},
+    "due": {"arrival": 13.4, "report": 37.6, "end": 15.8, "look": 434.8, "many": 6.2},
+    "untold-gang": {"arrival": 11.3, "report": 14.5, "end": 25.6, "look": 212.9, "many": 8.0},
+    "untold-wide": {"arrival": 38.7, "report": 21.0, "end": 44.3, "look": 488.3, "many": 22.5},
+    "parked": {"arrival": 10.2, "report": 12.0, "end": 12.8, "look": 258.6, "many": 5.4},
+    "guaranteed": {"arrival": 93.6, "report": 93.5, "end": 21.0, "look": 260.7, "many": 11.2},
 }
-"""Times what `fifo-skip` calls: a tenth above what was measured, so that no cell grows unseen."""
+"""Times what `fifo-skip` calls: a tenth above what was measured, so that no cell grows unseen.
+
+Those that run have done so for 300 s and may leave; `fifo-skip` looks at nothing in a look, so that one is a count.
+"""
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_kind_of_job_costs_more_beside_fifo(kind: str) -> None:
     ours, base = calls("colane", kind), calls("fifo-skip", kind)
-    assert MOST[kind].keys() == ours.keys() - {"longest"}
+    assert MOST[kind].keys() == ours.keys() - {"fill", "longest"}
     dear = {event: ours[event] / base[event] for event, most in MOST[kind].items() if ours[event] > most * base[event]}
     assert not dear

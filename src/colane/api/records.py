@@ -82,6 +82,7 @@ class ServiceHealthObject(HealthDetailObject):
     state_version: int
     events: int
     started_s: float
+    longest_decision_cpu_s: float
     foreseen: list[ForeseenObject]
 
 

@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 from colane.core.check import check
 from colane.core.cluster.co_runners import CoRunners, Pacing
 from colane.core.cluster.contents import Newcomers, News
+from colane.core.cluster.draft import ACTIONS_MAX
 from colane.core.cluster.limits import LimitBook
 from colane.core.cluster.situations import rate_of
 from colane.core.cluster.sized_speeds import SizedSpeed, speeds_at_sizes
@@ -89,6 +90,8 @@ from colane.perf.observe import Observer
 from colane.perf.pace import Paces
 from colane.perf.rate import ALONE
 
+IDLE_TURNS_MAX: Final = 64  # plans in a row of a pool that decide nothing and leave all of it to the next step
+
 ASKS_MAX: Final = 1000
 """A policy is asked so often at one instant, and once more for each live job: each time it may start one of them."""
 
@@ -154,6 +157,7 @@ class Core:
         self._timers = Timers()
         self._refused: tuple[JobId, ...] = ()
         self._planned_s: dict[str, float] = {}
+        self._idle_turns: dict[str, int] = {}
         self._remeasuring = Remeasuring()
         self._guard = Guard(state, self._watchers.guard, self.config)
         self._answers = KeptAnswers(state)
@@ -180,13 +184,14 @@ class Core:
             for job in state.jobs.values():
                 self.limits.moved(None, job)
 
-    def step(self, events: Sequence[Event], now_s: float, *, decides: bool = True) -> Outcome:
+    def step(self, events: Sequence[Event], now_s: float, *, decides: bool = True, whole: bool = False) -> Outcome:
         """Take events in order, then decide once.
 
         Args:
             events: What happened, oldest first.
             now_s: The time; never less than in the step before.
             decides: Whether the policy is asked; else that is left to the next step, as more of a batch is to come.
+            whole: Whether all there is to decide is decided, however much; else the next step may go on (`goes_on`).
 
         Returns:
             What changed and what the driver must do.
@@ -213,7 +218,7 @@ class Core:
         for watch in self._sample_watches:
             if watch.is_due:
                 self._follow(step, watch, ())
-        self._decide(step, asks=decides)
+        self._decide(step, asks=decides, whole=whole)
         return step.outcome()
 
     def _come_due(self, step: Step) -> None:
@@ -318,20 +323,20 @@ class Core:
         """How fast a live job of several sizes is believed to go alone at each of them; nothing of one of one size."""
         return speeds_at_sizes(self.state, self.state.jobs[job])
 
-    def _decide(self, step: Step, *, asks: bool) -> None:
+    def _decide(self, step: Step, *, asks: bool, whole: bool) -> None:
         """Ask until carrying out the plan taught nothing (a job that joins another ends its time alone, which teaches).
 
         A policy that wants to be asked again is asked until it has nothing more to change.
         """
         state, limits, asked = self.state, self.limits, 0
-        changed = state.changed_pools
+        changed, begun = state.changed_pools, len(step.decisions)
         again = set[str]()
         self._settle(step)
         if limits is not None:
             limits.begin()
             self._timers.look_s = limits.spend(state.usage, state.jobs.values(), step.now_s)
             self._review_limits(step, limits)
-        if asks and changed.left:
+        if asks:
             changed.resume()
         while asks and changed.pools:
             asked += 1
@@ -347,8 +352,9 @@ class Core:
             if limits is not None:
                 self._review_limits(step, limits)
                 again.update(self._ask_for_refused(limits, again))
-            if changed.left:
-                changed.put_off()
+            changed.put_off(everything=len(step.decisions) - begun >= ACTIONS_MAX)
+            if whole:
+                changed.resume()
         if changed.left:
             self._timers.wake(step.now_s)
         if limits is not None:
@@ -439,7 +445,9 @@ class Core:
             self._planned_s[pool] = step.now_s
             replan = plan.replan.get(pool, ON_CHANGE)
             is_partial = replan.newcomers_only and newcomers.get(pool) is not None
-            if replan.goes_on and plan.actions and step.rejected is None:  # or it would go on for ever
+            goes_on = replan.goes_on and step.rejected is None
+            turns = self._idle_turns[pool] = self._idle_turns.get(pool, 0) + 1 if goes_on and not plan.actions else 0
+            if goes_on and turns <= IDLE_TURNS_MAX:  # or it would go on for ever
                 changed.leave(pool, told[pool])
             if step.rejected is not None:
                 replan = replan._replace(newcomers_only=False, full_up_to=-inf)

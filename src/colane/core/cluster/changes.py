@@ -97,10 +97,10 @@ class Changes:
         told.more = True
         self.left[pool] = told
 
-    def put_off(self) -> None:
-        """Leave what has happened in such pools since to the next step, too."""
-        for pool in [pool for pool in self.pools if pool in self.left]:
-            self.left[pool].add(self.pools.pop(pool))
+    def put_off(self, *, everything: bool) -> None:
+        """Leave what has happened in such pools since to the next step, too; or whatever is to be planned."""
+        for pool in [pool for pool in self.pools if everything or pool in self.left]:
+            self.left.setdefault(pool, Happened()).add(self.pools.pop(pool))
 
     def resume(self) -> None:
         """The next step begins."""

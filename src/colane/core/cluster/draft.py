@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from heapq import merge
 from math import inf
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from colane.core.cluster.bookings import NodeLeft, NodeState, books_host, host_booking, throttled
 from colane.core.cluster.contents import Kind
@@ -325,6 +325,10 @@ class HostHeld(NamedTuple):
     host_bandwidth: float
 
 
+ACTIONS_MAX: Final = 512
+"""A plan that has decided so much leaves the rest to the next step, so that nothing else waits for long meanwhile."""
+
+
 class Draft(Overlay):
     """Decisions so far, and the cluster as it will be once they are carried out."""
 
@@ -572,9 +576,16 @@ class Draft(Overlay):
         """Until then a plan of the pool may look at jobs that come and GPUs that change alone."""
         self.replan[pool] = self.replan.get(pool, ON_CHANGE)._replace(news_until_s=until_s)
 
-    def go_on(self, pool: str) -> None:
-        """Leave the rest of what there is to decide in a pool to the next step."""
-        self.replan[pool] = self.replan.get(pool, ON_CHANGE)._replace(goes_on=True, after_moves=True)
+    def go_on(self, pool: str, *, anew: bool = True) -> None:
+        """Leave the rest of what there is to decide in a pool to the next step, which looks at as much, if anew."""
+        known = self.replan.get(pool, ON_CHANGE)._replace(goes_on=True, after_moves=True)
+        is_partial = not anew or self.view.news(pool) is not None
+        self.replan[pool] = known if is_partial else known._replace(news_until_s=-inf)
+
+    @property
+    def is_long(self) -> bool:
+        """Whether as much was decided as one plan may; all of it is where it is only asked why jobs wait."""
+        return len(self.actions) >= ACTIONS_MAX and self.view.explain is None
 
     def goes_on(self, pool: str) -> bool:
         """Whether that was said."""

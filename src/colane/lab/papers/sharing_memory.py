@@ -103,7 +103,7 @@ def gpus_used(names: Sequence[str], memory: Mapping[str, Memory], policy: Policy
         core.step([NodeRegistered(node)], 0.0)
     core.step([ProfileDeclared(_profile(name, memory[name], gpu.type)) for name in sorted(set(names))], 0.0)
     specs = (JobSpec(name=name, family=name, kind=JobKind.INFERENCE) for name in names)
-    core.step([Submitted(JobId(number), spec) for number, spec in enumerate(specs, 1)], 0.0)
+    core.step([Submitted(JobId(number), spec) for number, spec in enumerate(specs, 1)], 0.0, whole=True)
     return sum(bool(load.bookings) for load in core.state.gpus.values())
 
 

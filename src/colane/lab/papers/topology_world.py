@@ -162,7 +162,7 @@ class TickedRun:
 
     def _step(self, events: list[Event]) -> None:
         while events:
-            outcome = self.core.step(events, self._now_s)
+            outcome = self.core.step(events, self._now_s, whole=True)
             events = list(self._react(outcome))
 
     def _react(self, outcome: Outcome) -> Iterable[Event]:

@@ -107,13 +107,14 @@ class PoolJobs:
     elastic: int = 0  # how many may have several sizes
     homes: Counter[str] = field(default_factory=Counter)  # how many wait parked to come back, by where they may
     _movable: list[tuple[float, JobId]] = field(default_factory=list)
+    cuts: int = 0  # how many plans in a row have left all they had to decide to the next step
     _gangs: list[tuple[float, JobId]] = field(default_factory=list)
 
     def past_min_runtime(self, now_s: float, quantum_s: float, since_s: float = -inf) -> Iterator[JobId]:
         """Jobs that may be stopped and have run for a quantum, which they had not yet at the other time."""
-        before, count = 0, self._count_past_min_runtime(now_s, quantum_s)
+        before, count = 0, self.count_past_min_runtime(now_s, quantum_s)
         if since_s > -inf:
-            before = self._count_past_min_runtime(since_s, quantum_s)
+            before = self.count_past_min_runtime(since_s, quantum_s)
         return (job for _, job in islice(self._movable, before, count))
 
     def gangs_past_min_runtime(self, now_s: float, quantum_s: float) -> Iterator[JobId]:
@@ -126,10 +127,11 @@ class PoolJobs:
 
     def min_runtime_until_s(self, now_s: float, quantum_s: float) -> float:
         """When the next of the others will have; infinite when there is none."""
-        count = self._count_past_min_runtime(now_s, quantum_s)
+        count = self.count_past_min_runtime(now_s, quantum_s)
         return self._movable[count][0] + quantum_s if count < len(self._movable) else inf
 
-    def _count_past_min_runtime(self, now_s: float, quantum_s: float) -> int:
+    def count_past_min_runtime(self, now_s: float, quantum_s: float) -> int:
+        """How many of them there are."""
         return bisect_right(self._movable, now_s, key=lambda entry: entry[0] + quantum_s)
 
     def change(self, old: Job | None, new: Job | None) -> None:

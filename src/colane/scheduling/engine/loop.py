@@ -178,15 +178,17 @@ class _Service:
                     self._serve_urgent(job)
         if self._chooser is not None:
             self._chooser.serve(self._context, self._take)
-        if self._draft.goes_on(self._context.pool):
-            return
         if self._bound_sources or not self._context.skips_hopeless:
-            while self._serve_line():
+            while not self._goes_on and self._serve_line():
                 self._newcomers = None
-        if self._waiting > 0:
+        if self._waiting > 0 and not self._goes_on:
             self._plan_again()
-        if self._settles():
+        if self._settles() and not self._goes_on:
             self._draft.plan_for_newcomers(self._context.pool, self._full_up_to())
+
+    @property
+    def _goes_on(self) -> bool:
+        return self._draft.goes_on(self._context.pool)
 
     def dissolve(self) -> None:
         """Break the reference cycles of context, sources and rules: what a plan took is freed at once."""
@@ -216,7 +218,7 @@ class _Service:
         walk = self._context.queue.walk(self._worth)
         started, refused = False, self._newcomers is not None
         hope = _Hope(self._worth)
-        for job in walk:
+        for job in self._in_turn(walk):
             if hope.is_lost(job):
                 walk.skip_class()
             elif self._is_open(job):
@@ -235,6 +237,14 @@ class _Service:
                 if bound_source.has_grown:
                     return True
         return False
+
+    def _in_turn(self, walk: QueueIterator) -> Iterator[Job]:
+        """Jobs of a walk, until as much was decided as one plan may."""
+        for job in walk:
+            if self._draft.is_long:
+                self._draft.go_on(self._context.pool)
+                return
+            yield job
 
     def _is_open(self, job: Job) -> bool:
         """Whether nothing has been decided for a job yet."""

@@ -98,5 +98,6 @@ class Health:
             "state_version": self.parts.read_model.counters.version,
             "events": self.parts.feed.last_number,
             "started_s": self.parts.started_s,
+            "longest_decision_cpu_s": self.parts.driver.meters.longest_decision_cpu_s,
             "foreseen": cast("list[ForeseenObject]", self.parts.driver.foresight.judged_rows()),
         }

@@ -32,7 +32,7 @@ ALONE_S: Final = 0.5  # the same where nothing else is asked
 
 def live_start_in_s(core: Core, job: JobId, now_s: float, lengths: Mapping[str, int]) -> float | None:
     """Play a copied core on until a live job has a place; see `start_in_s`."""
-    return start_in_s(core, [job], core.step([Tick()], now_s), now_s, lengths, ALONE_S)
+    return start_in_s(core, [job], core.step([Tick()], now_s, whole=True), now_s, lengths, ALONE_S)
 
 
 def start_in_s(
@@ -64,7 +64,7 @@ def live_starts_in_s(
 ) -> dict[JobId, float]:
     """Play a copied core on for so long; those of the live jobs that have a place by then, with seconds until then."""
     found: dict[JobId, float] = {}
-    for at_s, started in _starts(core, jobs, core.step([Tick()], now_s), now_s, lengths, ALONE_S):
+    for at_s, started in _starts(core, jobs, core.step([Tick()], now_s, whole=True), now_s, lengths, ALONE_S):
         if at_s > now_s + within_s:
             break
         for job in started:
@@ -88,7 +88,7 @@ def _starts(
                 return
             at_s = max(at_s, next_s)
             events = ends.due(at_s)
-        outcome = core.step(events, at_s)
+        outcome = core.step(events, at_s, whole=True)
         placed = [job for job in outcome.jobs if job.placement is not None]
         if started := [job for job in placed if job.id in jobs or (job.element and job.element.array in jobs)]:
             yield at_s, started

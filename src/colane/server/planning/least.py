@@ -69,7 +69,7 @@ def _starts_with(core: Core, job: Job, spec: JobSpec, now_s: float) -> bool:
     changed = job.copied()
     changed.spec, changed.effective = spec, under(spec, job.constraints)
     core.state.put_job(changed)
-    outcome = core.step([Tick()], now_s)
+    outcome = core.step([Tick()], now_s, whole=True)
     return outcome.rejected is None and core.state.jobs[job.id].placement is not None
 
 

@@ -93,7 +93,7 @@ def fates(
     With the lengths of kinds of jobs it is also told for how long those wait that do not start; why, and between which
     bounds, if those are to be foreseen.
     """
-    outcome = core.step(events, now_s)
+    outcome = core.step(events, now_s, whole=True)
     own = {job.id for job in outcome.jobs if (job.id if job.element is None else job.element.array) in set(jobs)}
     found = Fates(
         tuple([_fate(core, outcome, job, now_s, explains=foresee is not None) for job in jobs]),

@@ -497,9 +497,11 @@ class LiveDriver:
 
     def _decide(self, turn: Turn) -> Outcome:
         try:
-            began_s = time.perf_counter()
+            began_s, began_cpu_s = time.perf_counter(), time.thread_time()
             outcome = self.core.step(turn.events, turn.now_s, decides=not self._has_more_to_come())
             self.meters.decisions.add(time.perf_counter() - began_s)
+            longest_s = max(self.meters.longest_decision_cpu_s, time.thread_time() - began_cpu_s)
+            self.meters.longest_decision_cpu_s = longest_s
             self._timer_s = outcome.wake_s
             if outcome.wake_s is not None and outcome.wake_s <= turn.now_s:  # or the service would do nothing else
                 self._timer_s = turn.now_s + (0.0 if self.core.goes_on else AGAIN_MIN_S)

@@ -36,6 +36,7 @@ class Meters:
     """The counters."""
 
     decisions: Histogram = field(default_factory=Histogram)  # what a turn's decisions took
+    longest_decision_cpu_s: float = 0.0  # of those of one turn
     commits: Histogram = field(default_factory=Histogram)  # what commits took
     ended: Counter[str] = field(default_factory=Counter)  # jobs that have ended, by state
     submitted: int = 0  # jobs that were taken in

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
-from math import inf
+from math import ceil, inf
 from typing import Final, NamedTuple
 
 from colane.core.planners.means import stopped_s
@@ -26,6 +26,7 @@ from colane.scheduling.engine.live import LiveJobs
 from colane.scheduling.engine.moving_costs import STOP_S, dearness
 from colane.scheduling.engine.sized_rates import goodput, most_on_a_node
 from colane.scheduling.engine.times import gpu_type_of
+from colane.scheduling.engine.waiting import SAMPLE_MAX
 from colane.scheduling.mechanisms.elastic.reach import reach_of, usable
 from colane.scheduling.mechanisms.elastic.running import elastic_jobs
 from colane.scheduling.mechanisms.elastic.share_out import variance
@@ -218,10 +219,12 @@ class SizeCosts:
         found = self._ends.get(kind)
         if found is None:
             draft, found = self._draft, list[tuple[float, int]]()
-            for job in draft.view.derived(LiveJobs).pool(self._context.pool).jobs.values():
+            jobs = draft.view.derived(LiveJobs).pool(self._context.pool).jobs
+            every = max(1, ceil(len(jobs) / SAMPLE_MAX))
+            for job in islice(jobs.values(), 0, None, every):
                 if job.gpus_held and draft.load(job.gpus_held[0]).gpu.type == kind:
                     left_s = None if job.spec.kind is JobKind.INFERENCE else self._queue.left_s(job)  # a server stays
-                    found.append((inf if left_s is None else self.left_s(job, job.gpu_count), job.gpu_count))
+                    found.append((inf if left_s is None else self.left_s(job, job.gpu_count), every * job.gpu_count))
             found.sort()
             self._ends[kind] = found
         return found

@@ -8,9 +8,10 @@ what is guaranteed.
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain
 from typing import Final, NamedTuple
 
 from colane.core.cluster.bookings import NodeState
@@ -205,14 +206,13 @@ class _Pool:
 
     def _hold_back(self) -> None:
         """Leave those waiting that could not be stopped for a guarantee, but for as many as fit beside all of them."""
-        draft = self._draft
+        draft, staying = self._draft, [job for job in self._jobs.staying.values() if job.spec.pool == self._pool]
+        if not staying:
+            return
         there, guaranteed, taken = room_beside(draft.view, self._pool, self._guarantees)
         room = there - guaranteed - len(taken)
-        waiting = list(chain.from_iterable([each.values() for each in self._jobs.waiting.values()]))
-        aged = {job.id for job in waiting if draft.now_s >= job.submit_s + KEPT_FROM_S}
-        for job in sorted(
-            [job for job in waiting if self._stays(job)], key=lambda job: (job.id not in aged, _turn(job))
-        ):
+        aged = {job.id for job in staying if draft.now_s >= job.submit_s + KEPT_FROM_S}
+        for job in sorted(staying, key=lambda job: (job.id not in aged, _turn(job))):
             if draft.is_undecided(job.id) and job.id not in self._owed:
                 if job.effective.gpus_min <= room:
                     room -= job.effective.gpus_min
@@ -222,10 +222,6 @@ class _Pool:
                     facts |= {"there": there, "stays": _why_it_stays(job)}
                     draft.wait(job.id, Reason(Why.GUARANTEED_TO_OTHERS, facts))
                     room = 0 if job.id in aged else room
-
-    def _stays(self, job: Job) -> bool:
-        """Whether a job of the pool could not be stopped once it runs."""
-        return job.spec.pool == self._pool and cannot_be_stopped(job)
 
 
 def _why_it_stays(job: Job) -> str:
@@ -258,6 +254,9 @@ class GroupJobs(NodesMatterNot):
             self._of_user.update(dict.fromkeys(each.members, each.group))
         self.running: dict[str, dict[JobId, Job]] = {}
         self.waiting: dict[str, dict[JobId, Job]] = {}
+        self.staying: dict[JobId, Job] = {}  # those that wait and could not be stopped once they run
+        self._oldest: dict[str, list[JobId]] = {}  # those that run
+        self._has: Counter[str] = Counter()
 
     def group_of(self, user: str) -> str:
         """The group whose guarantee a user's jobs count for; empty where there is none."""
@@ -269,24 +268,38 @@ class GroupJobs(NodesMatterNot):
         if job is None or not job.spec.gpus:
             return
         group = self.group_of(job.spec.user)
-        self.running.setdefault(group, {}).pop(job.id, None)
-        self.waiting.setdefault(group, {}).pop(job.id, None)
-        if new is not None and new.is_waiting:
-            (self.waiting if new.constraints.promised is None else self.running)[group][new.id] = new
-        elif new is not None and new.gpus_held and not new.is_leaving:
-            self.running[group][new.id] = new
+        running, waiting = self.running.setdefault(group, {}), self.waiting.setdefault(group, {})
+        ran, oldest = running.pop(job.id, None), self._oldest.setdefault(group, [])
+        waiting.pop(job.id, None)
+        self.staying.pop(job.id, None)
+        keeps = new is not None and bool(new.gpus_held) and not new.is_leaving
+        if new is not None and new.is_waiting and new.constraints.promised is None:
+            waiting[new.id] = new
+            if cannot_be_stopped(new):
+                self.staying[new.id] = new
+        elif new is not None and (new.is_waiting or keeps):
+            running[new.id] = new
+            self._has[group] += _count(new)
+            if ran is None:
+                insort(oldest, new.id)
+        if ran is not None:
+            self._has[group] -= _count(ran)
+            if job.id not in running:
+                del oldest[bisect_left(oldest, job.id)]
 
     def has(self, group: str) -> int:
         """GPUs that jobs of a group have and keep."""
-        return sum([_count(job) for job in self.running.get(group, {}).values()])
+        return self._has[group]
 
     def within(self, group: str, gpus: int) -> set[JobId]:
         """Those of its running jobs that are within so many GPUs, the oldest first: all others borrow."""
         found, left = set[JobId](), gpus
-        for job in sorted(self.running.get(group, {}).values(), key=lambda job: job.id):
-            count = _count(job)
+        for job_id in self._oldest.get(group, ()):
+            if left <= 0:
+                break
+            count = _count(self.running[group][job_id])
             if count <= left:
-                found.add(job.id)
+                found.add(job_id)
                 left -= count
         return found
 

@@ -9,9 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from math import inf
+from typing import Final
 
+from colane.core.cluster.contents import News
 from colane.core.cluster.load import GpuLoad
+from colane.core.cluster.queue import Line
 from colane.core.cluster.situations import situation_in
 from colane.core.planners.means import cheapest, leaving_s
 from colane.model.job import Job, JobSpec
@@ -19,13 +23,25 @@ from colane.model.plan import Park, Stop
 from colane.model.reason import Reason, Why
 from colane.model.resources import Resources, host_needs
 from colane.scheduling.engine.choices import urgent_value
-from colane.scheduling.engine.contracts import Candidate, Classes, Order, Outlook, Rank, SchedulingContext
+from colane.scheduling.engine.contracts import (
+    Candidate,
+    Classes,
+    ClassKey,
+    Order,
+    Outlook,
+    Rank,
+    SchedulingContext,
+)
 from colane.scheduling.engine.live import LiveJobs, Priorities
 from colane.scheduling.engine.usual import BoundSourceDefaults, SourceDefaults
 from colane.scheduling.engine.waiting import Openings, Waits
 from colane.scheduling.engine.walks import by_priority
 from colane.scheduling.mechanisms.preemption.vacancies import Vacancies, Vacancy
 from colane.scheduling.mechanisms.preemption.victims import Coming, NodeVictims, Pieces, VictimSurvey, add_to, take_from
+
+CLASSES_MAX: Final = 256  # so many classes of waiting jobs are asked whether others leave for them, in order
+
+CLASSES_SEEN_MAX: Final = 32  # the same where no more is looked at than what has changed
 
 
 class PreemptsFor(StrEnum):
@@ -83,12 +99,15 @@ class BoundPreemption(BoundSourceDefaults):
     def __init__(self, source: Preemption, context: SchedulingContext, displaces: Callable[[Rank, Rank], bool]) -> None:
         self._context = context
         self._for_overdue = source.for_overdue
-        self._has_gangs = max(context.draft.view.derived(LiveJobs).pool(context.pool).demands, default=0) > 1
+        self._samples = source.preempts is PreemptsFor.GANGS
+        self._news = None if context.explains else context.draft.view.news(context.pool)
+        self._live = context.draft.view.derived(LiveJobs).pool(context.pool)
+        self._has_gangs = max(self._live.demands, default=0) > 1
         self._gpus_min = 2 if source.preempts is PreemptsFor.GANGS and not self._has_gangs else 1
         self._draft = context.draft
         self._waits = Waits(context.draft, context.pool, context.queue)
         self._openings = Openings(context.draft, context.pool, context.queue)
-        self._survey = VictimSurvey(context, displaces, over_nodes=source.over_nodes)
+        self._survey = VictimSurvey(context, displaces, over_nodes=source.over_nodes, samples=self._samples)
         self._vacancies = Vacancies(context, self._survey, over_nodes=source.over_nodes, postpones=source.postpones)
         context.draft.plan_after_moves(context.pool)
 
@@ -104,12 +123,38 @@ class BoundPreemption(BoundSourceDefaults):
                 yield from self._candidate(job, spec, vacancy)
 
     def may_help(self, classes: Classes) -> Classes:
-        """None while nothing comes free and no job may be stopped."""
+        """None while nothing comes free and no job may be stopped; of very many classes those first in the order.
+
+        Where a plan may look at no more than what has changed, others than those of jobs that came, and of those for
+        which jobs are leaving, are asked only where GPUs changed or more jobs may be stopped.
+        """
         if self._survey.is_empty:
             return {}
-        if self._gpus_min == 1:
+        if self._gpus_min > 1:
+            classes = {key: line for key, line in classes.items() if key[1].gpus > 1 or key[1].home}
+        news, now_s, quantum_s, asked = self._news, self._draft.now_s, self._context.queue.quantum_s, CLASSES_MAX
+        if news is not None:  # there may be more room than before where GPUs changed, or more jobs may be stopped
+            newly = next(self._live.past_min_runtime(now_s, quantum_s, news.since_s), None)
+            asked = CLASSES_SEEN_MAX if news.gpus or newly is not None else 0
+        if len(classes) <= asked or not self._samples:
             return classes
-        return {key: line for key, line in classes.items() if key[1].gpus > 1 or key[1].home}
+        found: dict[ClassKey, Line] = (
+            {} if news is None else {key: classes[key] for key in self._awaited(news) if key in classes}
+        )
+        walk = self._context.queue.walk(partial(dict, classes))
+        for job in walk if asked else ():
+            if len(found) >= asked:
+                break
+            key = job.spec.priority, job.need
+            found[key] = classes[key]
+            walk.skip_class()
+        return found
+
+    def _awaited(self, news: News) -> list[ClassKey]:
+        """Classes of the jobs that came, and of those for which others are leaving."""
+        jobs, going = self._draft.view.jobs, self._live.going.values()
+        numbers = [*sorted(news.came), *[one.preempted_for for one in going if one.preempted_for is not None]]
+        return [(jobs[job].spec.priority, jobs[job].need) for job in numbers if job in jobs and jobs[job].is_waiting]
 
     def plan_again(self) -> None:
         self._survey.plan_again()

@@ -7,13 +7,14 @@ second look at the same cluster stops no other job.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from functools import partial
 from heapq import heappop, heappush
-from math import inf
-from typing import NamedTuple
+from itertools import islice
+from math import ceil, inf
+from typing import Final, NamedTuple
 
 from colane.core.cluster.bookings import NodeState
 from colane.core.cluster.view import ClusterView
@@ -21,7 +22,11 @@ from colane.core.planners.means import least_lost_s, may_leave
 from colane.model.hardware import GpuId
 from colane.model.job import Job, JobId
 from colane.scheduling.engine.contracts import Rank, SchedulingContext
-from colane.scheduling.engine.live import LiveJobs
+from colane.scheduling.engine.live import LiveJobs, ran_since_s
+
+VICTIMS_MAX: Final = 2048  # of more jobs that may be stopped those on every second, third, ... node are looked at
+
+VICTIMS_SEEN_MAX: Final = 256  # the same where no more is looked at than what has changed
 
 
 class Unit(NamedTuple):
@@ -76,17 +81,21 @@ class VictimSurvey:
         context: Where the pool is served.
         displaces: Whether a waiting job of the first rank may take the place of a running one of the second.
         over_nodes: Whether jobs over several nodes may be stopped as well.
+        samples: Whether of very many jobs that may be stopped no more than some are looked at.
     """
 
     def __init__(
-        self, context: SchedulingContext, displaces: Callable[[Rank, Rank], bool], *, over_nodes: bool = True
-    ) -> None:
+        self, context: SchedulingContext, displaces: Callable[[Rank, Rank], bool], *,
+        over_nodes: bool = True, samples: bool = False,
+    ) -> None:  # fmt: skip
         self._draft = context.draft
         self._pool = context.pool
         self._queue = context.queue
         self._displaces = displaces
         self._over_nodes = over_nodes
         self._live = context.draft.view.derived(LiveJobs).pool(context.pool)
+        self._samples = samples and not context.explains
+        self._news = context.draft.view.news(context.pool)
         self._has_looked = False
         self._sites: dict[str, NodeVictims] = {}
         self._open: list[NodeVictims] = []
@@ -170,7 +179,7 @@ class VictimSurvey:
             view = self._draft.view
             past_min_runtime = [
                 job
-                for job in self._all_past_min_runtime()
+                for job in self._seen()
                 if may_leave(view, job) and (not _spans(job) or (self._over_nodes and _is_all_there(view, job)))
             ]
             self._past_min_runtime, self._ranks = past_min_runtime, [self._queue.rank(job) for job in past_min_runtime]
@@ -188,6 +197,26 @@ class VictimSurvey:
         """Jobs that may be stopped now."""
         jobs = self._draft.view.jobs
         return (jobs[job] for job in self._live.past_min_runtime(self._draft.now_s, self._queue.quantum_s))
+
+    def _seen(self) -> Iterable[Job]:
+        """Those of them that are looked at: where they are very many, those on nodes that changed and on others evenly.
+
+        So they are in the order in which they began.
+        """
+        view, news = self._draft.view, self._news
+        count = self._live.count_past_min_runtime(self._draft.now_s, self._queue.quantum_s)
+        every = ceil(count / (VICTIMS_MAX if news is None else VICTIMS_SEEN_MAX))
+        if every <= 1 or not self._samples:
+            return self._all_past_min_runtime()
+        changed = dict.fromkeys([gpu.node for gpu in news.gpus]) if news is not None else {}
+        of_pool = [name for name, node in view.nodes.items() if node.node.pool == self._pool]
+        nodes = {**changed, **dict.fromkeys(islice(of_pool, 0, None, every))}
+        here = {job: view.jobs[job] for name in nodes if name in view.nodes for job in view.nodes[name].jobs}
+        movable = [job for job in here.values() if job.is_movable and not job.home and not job.is_leaving]
+        latest_s = self._draft.now_s - self._queue.quantum_s
+        return sorted(
+            [job for job in movable if ran_since_s(job) <= latest_s], key=lambda job: (ran_since_s(job), job.id)
+        )
 
     def stoppable(self) -> list[tuple[Rank, int, NodeVictims]]:
         """Nodes on which jobs may be stopped, by the last rank there."""

@@ -33,6 +33,8 @@ LESSENED_MAX: Final = 0.9  # what coming back is worth is lessened by so much at
 
 LOOKS_MAX: Final = 256  # of more GPUs in use every second, third, ... of those that are alike is looked at for a job
 
+LOOKS_SEEN_MAX: Final = 64  # the same where no more is looked at than what has changed
+
 EVERY_WAY_MAX: Final = 3  # of so many jobs on a GPU any may stay when another comes
 
 SLACK: Final = 1e-9  # part of a price by which two sums of the same terms may differ
@@ -158,6 +160,7 @@ class PlaceSearch:
             kept: dict[int, list[Regrouping]] = gpu_group.worked_out if may_leave else gpu_group.joins
             ways, gpus = kept.get(numbers[kind]), given
             if ways is None:
+                changes.worked_out += 1
                 ways = kept[numbers[kind]] = changes.ways(job, gpu_group, may_leave=may_leave)
             for way in ways:
                 changes.looks += 1
@@ -224,6 +227,7 @@ class GpuChanges:
         draft: Where decisions are made.
         values: What sharing is worth.
         looks: So much was looked at: changes, and ways to come to GPUs that are alike.
+        worked_out: So many ways to come to GPUs that are alike were not known from plans before.
         price: Of a job.
         may_leave: Whether any job may have its place taken by now.
         lowest: Priority of those that run.
@@ -236,6 +240,8 @@ class GpuChanges:
         self._jobs_max = jobs_max
         self.values = SharingValues(context.draft, context.pool, jobs_max - 1, context.queue)
         self.looks = 0
+        self.worked_out = 0
+        self._looks_at_all = context.explains or context.draft.view.news(context.pool) is None
         self.price = context.queue.weigh
         live = context.draft.view.derived(LiveJobs).pool(context.pool)
         self._live = live
@@ -333,7 +339,8 @@ class GpuChanges:
         known = self._alike.get(tuple(kinds))
         if known is None:
             groups = [group for kind in kinds for group in index.present((self._context.pool, kind))]
-            every = max(1, ceil(sum([group.gpu_count for group in groups]) / LOOKS_MAX))
+            most = LOOKS_MAX if self._looks_at_all else LOOKS_SEEN_MAX
+            every = max(1, ceil(sum([group.gpu_count for group in groups]) / most))
             known = self._alike[tuple(kinds)] = every, [(group, None) for group in groups]
         return known
 

@@ -27,9 +27,11 @@ from colane.scheduling.engine.sized_rates import left_with_s
 from colane.scheduling.engine.usual import UsualMoving
 from colane.scheduling.mechanisms.elastic.priced import PRICED_SIZES, PricedSizes
 from colane.scheduling.mechanisms.elastic.reach import grown, on_one_node
-from colane.scheduling.mechanisms.elastic.running import elastic_jobs, is_resizable
+from colane.scheduling.mechanisms.elastic.running import ElasticJobs, elastic_jobs, is_resizable
 from colane.scheduling.mechanisms.topology.connected import BoundFastest, speed_on
 from colane.scheduling.mechanisms.topology.free import any_free
+
+ASKED_MAX: Final = 64  # of more elastic jobs any may be resized: they are not asked one by one
 
 GANG_GROWTH: Final = 1.5
 """Each later move costs so many times the one before: less than of jobs of one GPU, as nothing else bounds them."""
@@ -117,20 +119,26 @@ class GangMoves(UsualMoving):
     def _able(self, context: SchedulingContext) -> list[Job]:
         """Jobs that may change; those that are looked at even while none waits make the pool be planned again."""
         draft, view = context.draft, context.draft.view
-        elastic = [job for job in elastic_jobs(context) if is_resizable(draft, job)]
+        can_grow, is_free = partial(is_resizable, draft), any_free(context)
+        elastic = list(filter(can_grow, elastic_jobs(context))) if is_free else []
         scattered: Iterable[JobId] = ()
         if self.moves and self.consolidates:
             scattered = sorted(view.derived(ScatteredJobs).of(context.pool))
-        if elastic:
+        held = view.derived(ElasticJobs).of(context.pool)
+        is_any = bool(elastic) if is_free else len(held) > ASKED_MAX or any(map(can_grow, elastic_jobs(context)))
+        if is_any:
             draft.plan_after_moves(context.pool)
-        if elastic or scattered:
+        if is_any or scattered:
             draft.plan_while_idle(context.pool)
-        if not any_free(context):
+        if not is_free:
             return []
         found = {job.id: job for job in elastic}
         live = view.derived(LiveJobs).pool(context.pool)
         gangs = live.gangs_past_min_runtime(draft.now_s, context.queue.quantum_s) if self.moves else ()
-        found.update({job_id: view.job(job_id) for job_id in [*gangs, *scattered]})
+        most = max([draft.free((context.pool, kind)).most_free for kind in view.gpu_types(context.pool)])
+        able = [view.job(job_id) for job_id in gangs]
+        found.update({job.id: job for job in able if job.gpu_count <= most or job.effective.multi_node})
+        found.update({job_id: view.job(job_id) for job_id in scattered})
         return list(found.values())
 
 

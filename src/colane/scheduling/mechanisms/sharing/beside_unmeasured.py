@@ -11,12 +11,13 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import Final
 
+from colane.core.cluster.contents import News
 from colane.core.cluster.load import GpuLoad
 from colane.core.cluster.queue import Line
 from colane.model.hardware import GpuId
 from colane.model.job import Job, JobSpec
 from colane.model.reason import Reason, Why
-from colane.scheduling.engine.contracts import Candidate, Classes, Order, SchedulingContext
+from colane.scheduling.engine.contracts import Candidate, Classes, ClassKey, Order, SchedulingContext
 from colane.scheduling.engine.refusals import no_place
 from colane.scheduling.engine.usual import BoundSourceDefaults, SourceDefaults
 from colane.scheduling.mechanisms.sharing.groups import Hopes
@@ -80,8 +81,18 @@ class BoundUnmeasured(BoundSourceDefaults):
         if classes is self._draft.view.queue(self._pool).classes:
             hopes = self._values.gpu_groups.hopes.setdefault(self._pool, hopes)
         hopes.look(classes)
-        found = self._tried(hopes.tries)
-        return {**hopes.found, **found} if found else hopes.found
+        tried, found, news = self._tried(hopes.tries), hopes.found, self._news
+        if news is not None and found:
+            kinds, came = self._draft.view.gpu_types(self._pool), self._came(news)
+            may_try = any(self._values.may_try(kind, news.gpus) for kind in kinds)
+            found = {key: line for key, line in found.items() if may_try or key[1].home or key in came}
+        return {**found, **tried} if tried else found
+
+    def _came(self, news: News) -> dict[ClassKey, None]:
+        """Classes of the jobs that came."""
+        view = self._draft.view
+        came = [view.job(job) for job in news.came if job in view.jobs]
+        return dict.fromkeys([(job.spec.priority, job.need) for job in came])
 
     def _tried(self, classes: Classes) -> Classes:
         """Those of classes of one GPU of which one may be tried, on GPUs whose only job makes steps."""
@@ -91,9 +102,7 @@ class BoundUnmeasured(BoundSourceDefaults):
             return self._among(classes, [kind for kind in kinds if values.may_try(kind)])
         changed = [kind for kind in kinds if values.may_try(kind, news.gpus)]
         found = self._among(classes, changed, news.gpus)
-        came = [view.job(job) for job in news.came if job in view.jobs]
-        keys = dict.fromkeys([(job.spec.priority, job.need) for job in came])
-        lines = {key: classes[key] for key in keys if key in classes and key not in found}
+        lines = {key: classes[key] for key in self._came(news) if key in classes and key not in found}
         return {**found, **self._among(lines, [kind for kind in kinds if lines and values.may_try(kind)])}
 
     def _among(self, classes: Classes, kinds: Sequence[str], gpus: Sequence[GpuId] | None = None) -> Classes:
