@@ -223,7 +223,8 @@ def mps_kill(run: Run) -> Object:
     sizes = SMALL_LOAD_SIZES if run.small else LOAD_SIZES
     words = [sys.executable, "-c", LOADS, "gemm", *map(str, sizes)]
     with run.stack("pack", mps="auto") as stack, stack.client() as scheduler:
-        jobs = [_submit(run, scheduler, words, mps=True, gpu_memory_bytes=2**33) for _ in range(2)]
+        held_bytes = 2**30 if run.small else 2**33
+        jobs = [_submit(run, scheduler, words, mps=True, gpu_memory_bytes=held_bytes) for _ in range(2)]
         both = _until(lambda: all((scheduler.job(job)["progress"] or {}).get("steps") for job in jobs) or None)
         run.check("both run at once", both, [scheduler.job(job)["reason"] for job in jobs])
         before = (scheduler.job(jobs[1])["progress"] or {}).get("steps") or 0

@@ -29,6 +29,8 @@ from colane.devices.nvml import GpuLostError, NvmlUnavailableError, load_nvml
 
 RESULTS_FILE, FIGURES_FILE, LOG_FILE = "results.json", "figures.tar.gz", "log.txt"
 SUMMARY_S: Final = 60.0
+SMALL_TIMES: Final = 3
+"""A rehearsal judges no figure, and what it runs on may be slow: a part gets so many times its minutes."""
 PACK_S: Final = 10.0
 """Left of a call for summing up and packing."""
 
@@ -164,7 +166,7 @@ def _chosen(options: argparse.Namespace) -> tuple[Step, ...]:
     order = (*DECIDING, *FIRST, *THEN) if options.all else (*FIRST, *THEN, *DECIDING)
     named: dict[str, Step] = {}
     for step in TINY if options.tiny else order:
-        named.setdefault(step.name, step)
+        named.setdefault(step.name, step._replace(minutes=step.minutes * (SMALL_TIMES if options.small else 1)))
     steps = tuple(named.values())
     names = [name for name in (options.plan or "").split(",") if name]
     return tuple(step for step in steps if not names or step.name in names)

@@ -3,12 +3,13 @@
     python -m tests.emulated.bare_machine FOLDER [--gpus 1] [--gib 4]
 
 Prints what its environment has, one `NAME=value` a line; `gpu/run --small` is rehearsed there. The driver's
-double is built where there is gcc.
+double is built where there is gcc, and MPS's control program is a double, too.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import shutil
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from tests.emulated.machine import JOB_SIDE, Machine
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = Path(__file__).with_name("libcuda.c")
+MPS_CONTROL = ROOT / "tests/agent/fake-mps-control"
 
 SITE = """
 import os, sys
@@ -59,7 +61,11 @@ def install(folder: Path, gpus: int = 1, gib: int = 4) -> dict[str, str]:
     home = str(machine.home)
     (site / "sitecustomize.py").write_text(SITE.format(home=home, job_side=str(JOB_SIDE)))
     (site / "pynvml.py").write_text(NVML.format(home=home, root=str(ROOT)))
-    env = {"PYTHONPATH": str(site), "OMP_NUM_THREADS": "1"}
+    for made in ("bin", "mps"):
+        (folder / made).mkdir()
+    shutil.copy(MPS_CONTROL, folder / "bin" / "nvidia-cuda-mps-control")
+    programs = os.pathsep.join([str(folder / "bin"), os.environ.get("PATH", os.defpath)])
+    env = {"PYTHONPATH": str(site), "OMP_NUM_THREADS": "1", "PATH": programs, "MPS_FAKE": str(folder / "mps")}
     if shutil.which("gcc"):
         subprocess.run(["gcc", "-shared", "-fPIC", "-o", site / "libcuda.so.1", SOURCE], check=True)
         env["LD_LIBRARY_PATH"] = str(site)

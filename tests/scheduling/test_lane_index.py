@@ -27,7 +27,7 @@ def test_it_is_true_after_every_event(seed: int, index: type[LaneIndex]) -> None
         world.step(world.random_event())
         view = ClusterView(state, world.now_s)
         for kind in state.free:
-            loads = [load for load in state.gpus.values() if state.kind_of(load) == kind and load.is_joinable]
+            loads = [load for load in state.gpus.values() if state.kind_of(load) == kind and load.is_joinable_by_gangs]
             for left_bytes in (0, 2 * GIB):
                 expected = [entry_of(load, index.sign) for load in loads if load.left_bytes >= left_bytes]
                 assert sorted(view.derived(index).entries(view, kind, left_bytes)) == sorted(expected)

@@ -113,6 +113,41 @@ def test_members_of_a_lane_share_its_time_and_do_not_disturb_each_other() -> Non
     assert done.ledger.paused_s == {1: 10, 2: 10}
 
 
+class LanedGangs(Laned):
+    """Puts every job on the GPUs of n0 that its label names, into lane 0 of each."""
+
+    name = "laned-gangs"
+
+    def plan(self, view: ClusterView) -> Plan:
+        draft = Draft(view)
+        for pool in view.pools:
+            for waiting in map(view.job, list(view.queue(pool))):
+                gpus = [GpuId("n0", int(number)) for number in waiting.spec.labels["on"]]
+                why = Reason(Why.FREE_GPU, {"gpu": str(gpus[0])})
+                draft.start(waiting, [draft.load(gpu) for gpu in gpus], why, [0] * len(gpus))
+        return draft.plan()
+
+
+def on(number: int, gpus: str, steps: int, submit_s: float = 0) -> TraceJob:
+    return laned(number, submit_s, steps, labels={"lane": "0", "on": gpus}, gpus=len(gpus))
+
+
+@pytest.mark.parametrize(
+    ("jobs", "expected"),
+    [
+        ([on(1, "01", 10), on(2, "01", 10)], {1: 20, 2: 20}),
+        ([on(1, "01", 10), on(2, "0", 10), on(3, "1", 10)], {1: 20, 2: 20, 3: 20}),
+        ([on(1, "0", 10), on(2, "01", 10, 5)], {1: 15, 2: 20}),
+        ([on(1, "01", 10), on(2, "0", 10), on(3, "0", 10), on(4, "1", 10)], {1: 30, 2: 30, 3: 30, 4: 15}),
+    ],
+    ids=["gangs", "one beside each rank", "enters and stays", "the narrowest lane counts, others get the rest"],
+)
+def test_a_gang_has_all_of_its_lanes_at_once(jobs: list[TraceJob], expected: dict[int, float]) -> None:
+    done = run(jobs, cluster(2), LanedGangs(), Halving())
+    assert done.ledger.flaws == []
+    assert ends(done) == pytest.approx(expected)
+
+
 def test_jobs_of_different_lanes_run_at_once_and_disturb_each_other() -> None:
     done = live(Laned(), laned(1, 0, 10, 0), laned(2, 0, 10, 1))
     assert ends(done) == {1: 20, 2: 20}

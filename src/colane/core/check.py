@@ -66,6 +66,7 @@ class _Judge:
         self._host_memory_bytes: dict[str, int] = {}
         self._host_bandwidth: dict[str, float] = {}
         self._decided: set[JobId] = set()
+        self._placed: dict[JobId, Placement] = {}
         self._held: dict[GpuId, JobId] = {}
         self._allowance = None if state.limits is None else state.limits.allowance()
 
@@ -276,6 +277,7 @@ class _Judge:
         """Every rank has a GPU of its own, of the asked type and pool, on one node unless it may span several."""
         spec, gpus = job.effective, placement.gpus
         flaws: Flaws = ()
+        self._placed[job.id] = placement
         if not gpus and not spec.gpus:
             return self._without_gpus(job, placement)
         if not spec.can_run_on(len(gpus)):
@@ -425,7 +427,19 @@ class _Judge:
             return ()
         if not booked.is_shareable and not self._is_tried(job, load):
             return (Flaw("may-not-share", f"{load.id} cannot be shared with job {job.id}", booked.jobs),)
+        return self._turns_agree(job, load, booked)
+
+    def _turns_agree(self, job: Job, load: GpuLoad, booked: GpuLoad) -> Flaws:
+        """A node hands out turns by itself: two jobs over the same nodes could each have one and wait for the other."""
+        lane = booked.bookings[-1].lane
+        lane_mates = [booking.job for booking in load.bookings if booking.lane == lane]
+        if lane_mates and (self._spans(job) or any(self._spans(self._state.jobs[each]) for each in lane_mates)):
+            return (Flaw("turns-over-nodes", f"jobs over several nodes would take turns on {load.id}", booked.jobs),)
         return ()
+
+    def _spans(self, job: Job) -> bool:
+        placement = self._placed.get(job.id, job.placement)
+        return placement is not None and len(placement.nodes) > 1
 
     def _is_tried(self, job: Job, load: GpuLoad) -> bool:
         """Whether a job of unknown needs comes to servers: it is the first to leave, should there be no room for it."""

@@ -149,10 +149,17 @@ class GpuLoad:
     @property
     def is_joinable(self) -> bool:
         """Whether it carries jobs that may have co-runners: one-GPU jobs of known memory that allow it."""
-        for booking in self.bookings:
-            if booking.key.gpus != 1:
-                return False
+        return self.is_joinable_by_gangs and not self.carries_gang
+
+    @property
+    def is_joinable_by_gangs(self) -> bool:
+        """The same where jobs of several GPUs may share, too."""
         return bool(self.bookings) and self.is_usable and self.is_shareable
+
+    @property
+    def carries_gang(self) -> bool:
+        """Whether a job has it and other GPUs."""
+        return any(booking.key.gpus != 1 for booking in self.bookings)
 
     @property
     def is_foreseeable(self) -> bool:

@@ -40,9 +40,9 @@ def situation_alone(
 
 
 def situation_beside(
-    load: GpuLoad, lane: int, jobs: Jobs, rule: TurnRule = TurnRule.FAIR, near: Near = ()
+    load: GpuLoad, lane: int, jobs: Jobs, rule: TurnRule = TurnRule.FAIR, near: Near = (), gpus: int = 1
 ) -> Situation:
-    """A newcomer of one GPU in that lane, next to the jobs that are there.
+    """A newcomer of so many GPUs in that lane of one of them, next to the jobs that are there.
 
     Args:
         load: The GPU with its jobs.
@@ -50,8 +50,9 @@ def situation_beside(
         jobs: All jobs by id, for the weights of those in the lane.
         rule: How the jobs of a lane take turns.
         near: Kinds of jobs on other GPUs of its socket.
+        gpus: How many the newcomer has in all.
     """
-    return _among(load, lane, load.bookings, 1, jobs, rule, near)
+    return _among(load, lane, load.bookings, gpus, jobs, rule, near)
 
 
 def situation_in(load: GpuLoad, job: JobId, jobs: Jobs, rule: TurnRule = TurnRule.FAIR, near: Near = ()) -> Situation:

@@ -36,7 +36,7 @@ from colane.lab.simulate.ledger import Ledger
 from colane.lab.simulate.meter import Meter
 from colane.lab.simulate.node_events import NodeChanges
 from colane.lab.simulate.pacing import DueHandlers, ProcessSpeeds
-from colane.lab.simulate.process import GpuUse, Process, first_lane
+from colane.lab.simulate.process import GpuUse, Process, lanes_of
 from colane.lab.simulate.sampling import CoRunnerSampling, Sampler
 from colane.lab.simulate.shared_cores import CoreNeeds, SharedCores
 from colane.lab.simulate.watcher import Watcher
@@ -372,9 +372,9 @@ class Driver:
         elif job.state is JobState.STOPPING and process is not None and not process.is_stopping:
             self._stop(process)
             touched.update(dict.fromkeys(process.uses))
-        elif process is not None and process.lane != first_lane(job):
+        elif process is not None and len(process.uses) == 1 and process.lanes != lanes_of(job):
             process.settle(self.now_s)
-            self._here.change_lane(process, first_lane(job))
+            self._here.change_lanes(process, lanes_of(job))
             touched.update(dict.fromkeys(process.uses))
         elif process is not None and job.placement is not None and job.placement.cores_booked != process.running.cores:
             self._change_cores(process, job, touched)

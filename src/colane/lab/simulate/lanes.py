@@ -57,14 +57,17 @@ class LaneTurns:
             self.is_used = any(are_lane_mates(process, other) for other in co_runners.values())
 
     def divide(self, concerned: Iterable[Process]) -> None:
-        """Set the share of its lane that each of these settled processes has; lanes come whole."""
+        """Set the share of its lanes that each of these settled processes has; lanes come whole."""
         lanes: dict[Lane, list[Process]] = {}
         for process in concerned:
-            lanes.setdefault(_lane(process), []).append(process)
+            process.lane_share = process.turn_efficiency = 1.0
+            for lane in _lanes(process):
+                lanes.setdefault(lane, []).append(process)
         on_gpu: dict[tuple[str, int], int] = {}
         for gpu, _ in lanes:
             on_gpu[gpu] = on_gpu.get(gpu, 0) + 1
-        for (gpu, _), members in lanes.items():
+        # A job over several GPUs holds its lanes at once, so it has the least it gets of any; others get the rest.
+        for (gpu, _), members in sorted(lanes.items(), key=lambda lane: -len(lane[1])):
             self._divide_lane(members, 1.0 / on_gpu[gpu])
 
     def speed(self, process: Process, others: Sequence[Process]) -> float:
@@ -74,7 +77,7 @@ class LaneTurns:
         beside: dict[Lane, list[Process]] = {}
         for other in others:
             if other.lane_share > 0 and not are_lane_mates(process, other):
-                beside.setdefault(_lane(other), []).append(other)
+                beside.setdefault(_lanes(other)[0], []).append(other)
         mean = sum(part * self._world.steps_per_s(process.running, them) for part, them in _sharing_beliefs(beside))
         return mean * process.lane_pace * process.turn_efficiency
 
@@ -83,10 +86,10 @@ class LaneTurns:
         given = shares(self._turns.rule, [self._member(process) for process in ready]) if len(members) > 1 else {}
         total = sum(given.values())
         for process in members:
-            process.lane_share = given.get(process.id, 1.0)
+            process.lane_share = min(process.lane_share, given.get(process.id, 1.0))
             process.lane_pace = min(1.0, process.lane_share / _demand_ratio(process))
             process.lane_part = lane_part * (given.get(process.id, 0.0) / total if total else 1.0 / len(members))
-            process.turn_efficiency = self._efficiency(process, given)
+            process.turn_efficiency = min(process.turn_efficiency, self._efficiency(process, given))
 
     def _member(self, process: Process) -> Contender:
         """As the gate sees it: how long it still takes is known where its steps were declared."""
@@ -96,7 +99,8 @@ class LaneTurns:
         left_s = max(0.0, whole - process.done_steps) * step_s if known else None
         return Contender(
             id=process.id, arrived=process.arrived, weight=spec.weight, priority=spec.priority, remaining_s=left_s,
-            step_s=step_s if step_s < inf else None, serves=_serves(process), demand_ratio=_demand_ratio(process),
+            step_s=step_s if step_s < inf else None, serves=_serves(process),
+            demand_ratio=min(_demand_ratio(process), process.lane_share),
         )  # fmt: skip
 
     def _step_s(self, process: Process) -> float:
@@ -115,11 +119,11 @@ class LaneTurns:
 
 def are_lane_mates(one: Process, other: Process) -> bool:
     """Whether two processes are in one lane."""
-    return one is not other and _lane(one) == _lane(other)
+    return one is not other and not set(_lanes(one)).isdisjoint(_lanes(other))
 
 
-def _lane(process: Process) -> Lane:
-    return process.running.gpus[0], process.lane
+def _lanes(process: Process) -> list[Lane]:
+    return list(zip(process.running.gpus, process.lanes, strict=True))
 
 
 def _serves(process: Process) -> bool:

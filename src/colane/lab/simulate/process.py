@@ -74,7 +74,7 @@ class Process:
         out_bytes: How much of it has left them, once that is so; None before.
         serial: Of its completion on the agenda; an older entry means nothing.
         first_step_s: End of the first step of this attempt.
-        lane: Lane it is in, on its first GPU.
+        lanes: Lanes it is in, by GPU.
         arrived: Its serial number among all starts.
         lane_share: Part of its lane's time it has.
         lane_pace: Its speed by that, as part of its speed with the lane to itself.
@@ -91,8 +91,8 @@ class Process:
 
     __slots__ = (
         "alone_steps_per_s", "arrived", "attempt", "durable_steps", "first_step_s", "gpu_s", "gpu_share", "has_begun",
-        "id", "idle_s", "is_loading", "is_parking", "is_sampled", "is_stepping", "is_stopping", "lane", "lane_pace",
-        "lane_part", "lane_share", "left_steps", "loading_left_s", "loading_ratio", "loading_work_ratio",
+        "id", "idle_s", "is_loading", "is_parking", "is_sampled", "is_stepping", "is_stopping", "lane_pace",
+        "lane_part", "lane_share", "lanes", "left_steps", "loading_left_s", "loading_ratio", "loading_work_ratio",
         "occupancy_ratio", "out_bytes", "paused_s", "running", "saved_steps", "serial", "since_s", "start_s",
         "steps_per_s", "turn_efficiency", "uses", "work_steps",
     )  # fmt: skip
@@ -109,7 +109,7 @@ class Process:
         self.saved_steps = self.durable_steps = saved_steps
         self.start_s = now_s
         self.since_s = now_s
-        self.lane = first_lane(job)
+        self.lanes = lanes_of(job)
         self.steps_per_s = 0.0
         self.gpu_share = 0.0
         self.gpu_s = 0.0
@@ -167,6 +167,6 @@ class Process:
             self.first_step_s = self.since_s + min(to_go, self.left_steps) / self.steps_per_s
 
 
-def first_lane(job: Job) -> int:
-    """Lane a job is in, on its first GPU."""
-    return job.placement.slots[0].lane if job.placement is not None and job.placement.slots else 0
+def lanes_of(job: Job) -> tuple[int, ...]:
+    """Lanes a job is in, by GPU."""
+    return tuple([slot.lane for slot in job.placement.slots]) if job.placement is not None else ()

@@ -54,8 +54,8 @@ class Whereabouts:
         uses = process.uses = tuple([self.meter.use(gpu) for gpu in process.running.gpus])
         for use in uses:
             use.processes[process.id] = process
-        if uses:
-            self.lanes.enter(process, uses[0].processes)
+        for use in uses:
+            self.lanes.enter(process, use.processes)
         for node in process.running.nodes if self._counts_nodes else ():
             self._on_node.setdefault(node, {})[process.id] = process
 
@@ -78,18 +78,22 @@ class Whereabouts:
         if self._cores is not None:
             self._cores.enter(process)
 
-    def change_lane(self, process: Process, lane: int) -> None:
+    def change_lanes(self, process: Process, lanes: tuple[int, ...]) -> None:
         """A settled process goes on in another lane of its GPU."""
-        process.lane = lane
+        process.lanes = lanes
         self.lanes.moved(process, process.uses[0].processes)
 
     def concerned(self, uses: Iterable[GpuUse]) -> dict[JobId, Process]:
-        """Processes whose speed may change when the jobs on these GPUs do."""
+        """Processes whose speed may change when the jobs on these GPUs do; where jobs take turns, all lanes whole."""
         found: dict[JobId, Process] = {}
-        for use in uses:
+        reached = list(uses)
+        for use in reached:
             found.update(use.processes)
             if self._on_node:
                 found.update(self._on_node.get(use.id.node, {}))
+            if self.lanes.is_used:
+                more = [each for process in use.processes.values() if len(process.uses) > 1 for each in process.uses]
+                reached += [each for each in dict.fromkeys(more) if each not in reached]
         return found
 
     def others(self, process: Process, *, stepping: bool) -> list[Process]:

@@ -7,16 +7,17 @@ newcomer. Paused jobs keep their P on the GPU, so a job that would be first may 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
 from math import inf
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from colane.core.cluster.draft import Draft
 from colane.core.cluster.load import GpuLoad, book
-from colane.core.cluster.situations import situation_beside, speed_lost
+from colane.core.cluster.situations import situation_beside, situation_in, situations_joined, speed_lost
 from colane.lanes.assign import (
     RESERVE_BYTES,
     How,
@@ -40,7 +41,7 @@ from colane.scheduling.engine.refusals import no_place
 from colane.scheduling.engine.usual import BoundSourceDefaults, UsualSource
 from colane.scheduling.mechanisms.lanes.joinable import Candidates, FullestFirst, JoinableGpu, LaneIndex, entry_of
 from colane.scheduling.mechanisms.sharing.beside_servers import BesideServers
-from colane.scheduling.mechanisms.sharing.sharing_places import answer_bound_s, is_late, may_join, may_share
+from colane.scheduling.mechanisms.sharing.sharing_places import SEEN, answer_bound_s, is_late, may_join, may_share
 
 
 class ShareWhen(StrEnum):
@@ -84,6 +85,7 @@ class InLane(UsualSource):
     reserve_bytes: int = RESERVE_BYTES  # left free on every GPU under the rule of the released code
     # training jobs join only where the sum of speeds rises by this at least; None lets memory alone decide
     gain_min: float | None = None
+    gangs: bool = False  # whether jobs of several GPUs share where that gain was measured, of them or their like
 
     @property
     def is_idle(self) -> bool:
@@ -112,6 +114,9 @@ class InLane(UsualSource):
         return find
 
 
+MEASURED: Final = SEEN | {RateSource.REGRESSION, RateSource.INTERPOLATED}
+"""Sources of what is known of co-runners, from them or from others like them."""
+
 _Asked = tuple[NeedClass, str, str, str]  # a class, a GPU type, and the owner where that matters
 
 
@@ -130,6 +135,7 @@ class BoundLane(BoundSourceDefaults):
         self._opens = source.opens
         self._joins = source.take_turns
         self._gain_min = source.gain_min
+        self._gangs = source.gangs
         self._gains = Gains(context.draft)
         # The two orders of the index are told apart by what is made.
         self._index = context.draft.view.derived(FullestFirst if self.goes_first else LaneIndex)
@@ -144,7 +150,10 @@ class BoundLane(BoundSourceDefaults):
 
     def candidates(self, job: Job, spec: JobSpec) -> Iterator[Candidate]:
         """A new lane where there is room for one, else the first lane it may join, else in turn with servers."""
-        if not may_share(spec):
+        if not may_share(spec, gangs=self._gangs):
+            return
+        if spec.gpus > 1:
+            yield from self._gang_candidates(job, spec)
             return
         found = self._first(job, spec, self._own_lane, new=True) if self._opens else None
         if found is None and self._joins:
@@ -162,7 +171,7 @@ class BoundLane(BoundSourceDefaults):
     def changed(self, gpus: Iterable[GpuLoad]) -> None:
         for gpu in gpus:
             load = self._draft.load(gpu.id)
-            if load.is_joinable:
+            if load.is_joinable or (self._gangs and load.is_joinable_by_gangs):
                 self.has_grown = True
                 entry = entry_of(load, self._index.sign)
                 self._now[load.id] = entry
@@ -171,6 +180,8 @@ class BoundLane(BoundSourceDefaults):
     def refusal(self, job: Job, spec: JobSpec) -> Reason | None:
         """Why nothing was found: no lane with room, a first run alone, an answer too late, no gain."""
         told = None if self._servers is None else self._servers.refusal(job, spec)
+        if told is None and spec.gpus > 1 and may_share(spec, gangs=self._gangs):
+            return self._gang_refusal(job, spec)
         return self._refusal(job, spec) if told is None else told
 
     def _refusal(self, job: Job, spec: JobSpec) -> Reason | None:
@@ -209,16 +220,25 @@ class BoundLane(BoundSourceDefaults):
                     return load, spot
         return None
 
-    def _spot(self, load: GpuLoad, spec: JobSpec, memory: Memory) -> LaneSpot | None:
-        """The lane a job gets on a GPU, if its node has room, all may meet and every answer comes in time."""
+    def _spot(self, load: GpuLoad, spec: JobSpec, memory: Memory, find_lane: Find | None = None) -> LaneSpot | None:
+        """The lane a job gets on a GPU, if its node has room, all may meet and every answer comes in time.
+
+        Nobody takes turns with a job over several nodes: each node hands out its own.
+        """
         welcome = may_join(self._draft, load, spec) and self._may_meet(load, spec)
-        spot = self._find(layout_of(load), memory) if welcome else None
+        spot = (find_lane or self._find)(layout_of(load), memory) if welcome else None
         if spot is None or missed(self._draft, load, spot.lane, spec) is not None:
+            return None
+        mates = _lane_mates(load, spot.lane) if load.carries_gang else ()
+        if any(len({gpu.node for gpu in self._draft.view.job(mate).gpus_held}) > 1 for mate in mates):
             return None
         return None if is_late(self._draft, load, spec, spot.lane) else spot
 
     def _gain(self, job: Job, spec: JobSpec, load: GpuLoad, spot: LaneSpot) -> float | None:
         """What all gain together where that is too little; None where it is enough, or is not asked."""
+        if load.carries_gang:
+            gain = self._gains.measured(job, spec, (load,), (spot.lane,))
+            return None if gain is not None and gain >= (self._gain_min or 0.0) else gain or 0.0
         if self._gain_min is None or spec.kind is JobKind.INFERENCE:
             return None
         gain = self._gains.of(job, spec, load, spot.lane)
@@ -228,9 +248,65 @@ class BoundLane(BoundSourceDefaults):
         """A lane with room where all together would gain too little."""
         spot = self._spot(load, spec, memory)
         gain = self._gain(job, spec, load, spot) if spot is not None else None
-        if gain is None or self._gain_min is None:
-            return None
-        return Reason(Why.NO_GAIN, {"gpu": str(load.id), "gain": gain, "least": self._gain_min}, load.jobs)
+        return None if gain is None else _no_gain(load, gain, self._gain_min or 0.0)
+
+    # -- jobs of several GPUs
+
+    def _gang_candidates(self, job: Job, spec: JobSpec) -> Iterator[Candidate]:
+        """Where it gets a lane of its own on each GPU, else takes turns on each, if that gains what is asked."""
+        for place in self._gang_places(job, spec):
+            if place.gain >= (self._gain_min or 0.0):
+                reason = replace(_reason(place.shared, place.spot), jobs=place.jobs)
+                yield Candidate(place.loads, reason, lanes=place.lanes)
+                return
+
+    def _gang_refusal(self, job: Job, spec: JobSpec) -> Reason | None:
+        """The best that is not enough."""
+        best = max(self._gang_places(job, spec), key=lambda place: place.gain, default=None)
+        return None if best is None else _no_gain(best.shared, best.gain, self._gain_min or 0.0)
+
+    def _gang_places(self, job: Job, spec: JobSpec) -> Iterator[GangPlace]:
+        """Places where what all gain together was measured."""
+        for kind, memory in self._memory(spec):
+            for loads in self._gang_loads(spec, kind):
+                for find_lane in ([self._find] if self._opens else []) + ([find_single] if self._joins else []):
+                    spots = self._agreeing(loads, spec, memory, find_lane)
+                    lanes = [spot.lane for spot in spots]
+                    gain = self._gains.measured(job, spec, loads, lanes) if spots else None
+                    if gain is not None:
+                        yield GangPlace(loads, lanes, gain, *next(filter(_is_shared, zip(loads, spots, strict=True))))
+
+    def _agreeing(self, loads: Sequence[GpuLoad], spec: JobSpec, memory: Memory, find_lane: Find) -> list[LaneSpot]:
+        """A lane of each GPU, all of its own or, on one node, all in turns; empty where there are no such."""
+        in_turns = find_lane is find_single
+        found: list[LaneSpot] = []
+        for load in loads:
+            spot = self._spot(load, spec, memory, find_lane)
+            if spot is None or (bool(load.bookings) and (spot.how is How.NEW) is in_turns):
+                return []
+            found.append(spot)
+        return [] if in_turns and len({load.id.node for load in loads}) > 1 else found
+
+    def _gang_loads(self, spec: JobSpec, kind: str) -> Iterator[tuple[GpuLoad, ...]]:
+        """The GPUs of each job that has as many, then of each node those with the fewest jobs."""
+        draft, seen = self._draft, set[JobId]()
+        joinable = self._joinable(kind)
+        for gpu in joinable:
+            for other in [b.job for b in draft.load(gpu).bookings if b.key.gpus == spec.gpus and b.job not in seen]:
+                seen.add(other)
+                gpus = draft.view.job(other).gpus_held
+                counts = Counter([held.node for held in gpus])
+                each = spec.gpus_per_node
+                suits = spec.fits_one_node if len(counts) == 1 else spec.multi_node and set(counts.values()) <= {each}
+                if len(gpus) == spec.gpus and (suits or (not each and spec.multi_node)):
+                    yield tuple([draft.load(held) for held in gpus])
+        for name in dict.fromkeys([gpu.node for gpu in joinable]) if spec.fits_one_node else ():
+            node = draft.view.nodes[name]
+            loads = [draft.load(gpu) for number, gpu in sorted(node.ids.items())]
+            loads = [load for load in loads if load.gpu.type == kind and (load.is_free or load.is_joinable_by_gangs)]
+            chosen = sorted(loads, key=lambda load: (len(load.bookings), load.id))[: spec.gpus]
+            if len(chosen) == spec.gpus and any(load.bookings for load in chosen):
+                yield tuple(chosen)
 
     def _owner(self, spec: JobSpec) -> tuple[str, str]:
         """What of a job decides which jobs it may share with."""
@@ -256,7 +332,8 @@ class BoundLane(BoundSourceDefaults):
 
     def _entries(self, kind: str, left_bytes: int = 0) -> list[JoinableGpu]:
         """GPUs that could be joined when the plan began and had so much left."""
-        return self._index.entries(self._draft.view, (self._pool, kind), left_bytes)
+        entries = self._index.entries(self._draft.view, (self._pool, kind), left_bytes)
+        return entries if self._gangs else [entry for entry in entries if not entry.carries_gang]
 
     def _fresh_of(self, kind: str) -> list[JoinableGpu]:
         """GPUs of a type on which something has started since, in order; one list serves a pool of one type."""
@@ -274,6 +351,29 @@ class BoundLane(BoundSourceDefaults):
         spot = self._find(layout_of(load), memory)
         miss = missed(self._draft, load, spot.lane, spec) if spot is not None else None
         return None if spot is None or miss is None else miss_reason(load, _lane_mates(load, spot.lane), miss)
+
+
+class GangPlace(NamedTuple):
+    """GPUs for a job of several, some of which others have."""
+
+    loads: tuple[GpuLoad, ...]
+    lanes: list[int]  # of each
+    gain: float  # see `Gains.measured`
+    shared: GpuLoad  # the first that others have
+    spot: LaneSpot  # its lane there
+
+    @property
+    def jobs(self) -> tuple[JobId, ...]:
+        """Jobs on any of them."""
+        return tuple(sorted({job for load in self.loads for job in load.jobs}))
+
+
+def _is_shared(place: tuple[GpuLoad, LaneSpot]) -> bool:
+    return bool(place[0].bookings)
+
+
+def _no_gain(load: GpuLoad, gain: float, least: float) -> Reason:
+    return Reason(Why.NO_GAIN, {"gpu": str(load.id), "gain": gain, "least": least}, load.jobs)
 
 
 def _reason(load: GpuLoad, spot: LaneSpot) -> Reason:
@@ -355,6 +455,28 @@ class Gains:
         if own.source is RateSource.DEFAULT:
             return None
         return own.ratio - speed_lost(beliefs, load, booking, draft.view.jobs)
+
+    def measured(self, job: Job, spec: JobSpec, loads: Sequence[GpuLoad], lanes: Sequence[int]) -> float | None:
+        """By a job on all of these GPUs, speeds counted by GPUs, over its own.
+
+        None where it was not measured, of jobs like these, what any of them do to each other at once.
+        """
+        beliefs, jobs = self._draft.beliefs, self._draft.view.jobs
+        own, lost = inf, dict[JobId, float]()
+        for load, lane in zip(loads, lanes, strict=True):
+            rate = beliefs.rate(spec, situation_beside(load, lane, jobs, gpus=len(loads)))
+            if rate.factors.gpu.source not in MEASURED:
+                return None
+            own = min(own, rate.ratio)
+            booking = book(job, lane, beliefs.terms(spec, load.gpu.type, len(loads)))
+            for other, situation in situations_joined(load, booking, jobs):
+                one = jobs[other].effective
+                after, before = beliefs.rate(one, situation), beliefs.rate(one, situation_in(load, other, jobs))
+                if after.factors.gpu.source not in MEASURED:
+                    return None
+                less = (before.ratio - after.ratio) * (situation.gpus or 1)
+                lost[other] = max(less, lost.get(other, less))
+        return own - sum(lost.values(), 0.0) / len(loads)
 
     def _weight(self, job: JobId) -> float:
         return self._draft.view.job(job).spec.weight

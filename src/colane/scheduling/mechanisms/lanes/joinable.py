@@ -28,6 +28,7 @@ class JoinableGpu(NamedTuple):
     gpu: GpuId
     left_bytes: int
     largest_bytes: int
+    carries_gang: bool = False
 
     def has_room_for_lane(self, memory: Memory) -> bool:
         """Whether a lane of the job's own fits."""
@@ -42,11 +43,11 @@ class JoinableGpu(NamedTuple):
 def entry_of(load: GpuLoad, sign: int) -> JoinableGpu:
     """The entry of a GPU that may be joined; `sign` is 1 for fewest jobs first, -1 for most."""
     largest = max((b.memory.ephemeral_bytes for b in load.bookings if b.memory is not None), default=0)
-    return JoinableGpu(sign * len(load.bookings), load.id, load.left_bytes, largest)
+    return JoinableGpu(sign * len(load.bookings), load.id, load.left_bytes, largest, load.carries_gang)
 
 
 class LaneIndex:
-    """Entries by pool and GPU type, to be tried with the fewest jobs first."""
+    """Entries by pool and GPU type, with GPUs of jobs of several, to be tried with the fewest jobs first."""
 
     sign: ClassVar[int] = 1
 
@@ -100,7 +101,7 @@ class LaneIndex:
         node = view.node_at(order).node
         for gpu in node.gpus:
             load = view.gpu(GpuId(node.name, gpu.index))
-            if load.is_joinable:
+            if load.is_joinable_by_gangs:
                 yield (node.pool, gpu.type), entry_of(load, self.sign)
 
 

@@ -45,9 +45,9 @@ def is_seen(draft: Draft, load: GpuLoad) -> bool:
     return draft.beliefs.rate(first, situation).factors.gpu.source in SEEN
 
 
-def may_share(spec: JobSpec) -> bool:
-    """Whether a job may have co-runners at all."""
-    return spec.share and spec.gpus == 1
+def may_share(spec: JobSpec, *, gangs: bool = False) -> bool:
+    """Whether a job may have co-runners at all; one of several GPUs only where `gangs` may."""
+    return spec.share and (spec.gpus == 1 or (gangs and spec.gpus > 1))
 
 
 def is_late(draft: Draft, load: GpuLoad, spec: JobSpec, lane: int | None = None) -> bool:
