@@ -55,12 +55,17 @@ def test_steps_are_counted_and_device_time_is_told(loop: Loop, machine: Machine,
     assert told_mean_s(seen.durations_s[-later - 1 :]) == pytest.approx(truth_s, rel=0.02)
 
 
-ALL = re.findall(r"\w+", re.findall(r"for one in \((.*?)\n    \)", Path(LOOPS).read_text(), re.DOTALL)[0])
+SCRIPTS = str(Path(LOOPS).with_name("scripts.py"))
+SCRIPT_OF = {
+    shape: path
+    for path in (LOOPS, SCRIPTS)
+    for shape in re.findall(r"\w+", re.findall(r"for one in \((.*?)\n    \)", Path(path).read_text(), re.DOTALL)[0])
+}
 PARTS = {"acts", "holds_what_stays"}
 """Loops that are no jobs by themselves: one is another's second process, one is told what it holds."""
-BESIDE = {"actor_beside", "kernels_beside", "process_beside"}
+BESIDE = {"actor_beside", "kernels_beside", "process_beside", "actors_and_learner"}
 """How often these wait is as their threads and processes come to it."""
-OF_RANKS = ("ranks", "ranks_in_flight", "sharded")
+OF_RANKS = ("ranks", "ranks_in_flight", "sharded", "static_ddp")
 
 
 class Done(NamedTuple):
@@ -78,7 +83,7 @@ def done(forks: Forks, job: Job, machine: Machine) -> Callable[..., Done]:
 
     def run(shape: str, switch: str) -> Done:
         env = job.env | {"COLANE_ADAPTOR": switch, "TORCHINDUCTOR_COMPILE_THREADS": "1"}
-        argv = (LOOPS, shape, str(STEPS), "0.05")
+        argv = (SCRIPT_OF[shape], shape, str(STEPS), "0.05")
         if shape in OF_RANKS:
             ended = subprocess.run(
                 (sys.executable, *TORCHRUN, *argv), env=env | QUIET, cwd=job.folder, check=False, capture_output=True,
@@ -91,14 +96,14 @@ def done(forks: Forks, job: Job, machine: Machine) -> Callable[..., Done]:
         waits = [{name: ran.counts().get(name, 0) for name in WAITING} for ran in machine.all_ran()]
         for path in machine.home.glob("kernels.*"):
             path.unlink()
-        said = re.findall(r"^(?!colane: |W\d{4} |\[rank).+", errors, re.MULTILINE)
+        said = re.findall(r"^(?!colane: |W\d{4} |USDT:|\[rank).+", errors, re.MULTILINE)
         lines = re.split(r"\n|(?=kernels: |weights: )", out)  # those of two ranks run into one another
         return Done(code, sorted(filter(None, lines)), said, waits)
 
     return run
 
 
-@pytest.mark.parametrize("shape", [shape for shape in ALL if shape not in PARTS])
+@pytest.mark.parametrize("shape", [shape for shape in SCRIPT_OF if shape not in PARTS])
 def test_a_loop_ends_prints_and_waits_as_it_would_without_the_adaptor(done: Callable[..., Done], shape: str) -> None:
     with_it, without = done(shape, "on"), done(shape, "off")
     if shape in BESIDE:

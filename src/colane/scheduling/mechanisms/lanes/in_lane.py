@@ -223,7 +223,7 @@ class BoundLane(BoundSourceDefaults):
     def _spot(self, load: GpuLoad, spec: JobSpec, memory: Memory, find_lane: Find | None = None) -> LaneSpot | None:
         """The lane a job gets on a GPU, if its node has room, all may meet and every answer comes in time.
 
-        Nobody takes turns with a job over several nodes: each node hands out its own.
+        No job takes turns with one over several nodes: each node hands out its own.
         """
         welcome = may_join(self._draft, load, spec) and self._may_meet(load, spec)
         spot = (find_lane or self._find)(layout_of(load), memory) if welcome else None
@@ -274,7 +274,8 @@ class BoundLane(BoundSourceDefaults):
                     lanes = [spot.lane for spot in spots]
                     gain = self._gains.measured(job, spec, loads, lanes) if spots else None
                     if gain is not None:
-                        yield GangPlace(loads, lanes, gain, *next(filter(_is_shared, zip(loads, spots, strict=True))))
+                        shared = [place for place in zip(loads, spots, strict=True) if place[0].bookings]
+                        yield GangPlace(loads, lanes, gain, *shared[0])
 
     def _agreeing(self, loads: Sequence[GpuLoad], spec: JobSpec, memory: Memory, find_lane: Find) -> list[LaneSpot]:
         """A lane of each GPU, all of its own or, on one node, all in turns; empty where there are no such."""
@@ -366,10 +367,6 @@ class GangPlace(NamedTuple):
     def jobs(self) -> tuple[JobId, ...]:
         """Jobs on any of them."""
         return tuple(sorted({job for load in self.loads for job in load.jobs}))
-
-
-def _is_shared(place: tuple[GpuLoad, LaneSpot]) -> bool:
-    return bool(place[0].bookings)
 
 
 def _no_gain(load: GpuLoad, gain: float, least: float) -> Reason:
