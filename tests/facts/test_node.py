@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from colane.cli.nodes.command import members
+from colane.cli.top.drawing import TopPicture, TopView
+from colane.facts.node import lanes_of
 from colane.integrations.slurm.sinfo import LONG_STATES, state_of
+from colane.lab.commands.topo import _machine
 from colane.model.choices import MetricNames
 from colane.model.hardware import Closed, Drain
+from tests.cli.shots import empty_shot
+from tests.facts import test_screens as of_jobs
 from tests.server.harness import World, gpu, launched, node, report, world
 from tests.server.test_metrics import scrape
 
@@ -57,3 +64,29 @@ async def test_every_screen_tells_the_same_state_of_a_node(kind: str, jobs: str)
         assert await told(w) == ("lost", "down", {"lost"}, {"down"})
         nodes["n1"] = replace(nodes["n1"], node=replace(nodes["n1"].node, agent_id=""))
         assert await told(w) == ("no-agent", "down", {"no-agent"}, {"down"})
+
+
+@pytest.mark.parametrize("kind", of_jobs.KINDS)
+async def test_every_screen_tells_the_same_jobs_on_a_gpu(kind: str) -> None:
+    """One whose memory was moved to the host is on none: `sinfo` and the page said that its GPU is in use."""
+    async with of_jobs.scene(kind) as (w, _):
+        placed: dict[str, set[int]] = {}
+        for job in await w.good("GET", "/live_jobs"):
+            for place in job["facts"]["gpus"]:
+                placed.setdefault(place, set()).add(job["id"])
+        for one in await w.good("GET", "/nodes"):
+            numbers = [gpu["index"] for gpu in one["gpus"]]
+            on = {number: placed.get(f"{one['name']}/{number}", set()) for number in numbers}
+            assert {number: here for number, here in on.items() if here} == {
+                number: {job["id"] for jobs in lanes.values() for job in jobs}
+                for number, lanes in lanes_of(one).items()
+            }
+            picture = TopPicture(empty_shot(), TopView())
+            assert {cell.gpu["index"]: set(cell.ids) for cell in picture._cells(one)} == on
+            told = {number: members(one, number).partition("on the host")[0] for number in numbers}
+            names = {number: re.sub(r"lane [0-9]+:", "", text) for number, text in told.items()}
+            assert {number: set(map(int, re.findall("[0-9]+", text))) for number, text in names.items()} == on
+            assert {number: set(ids) for number, ids in _machine(one).jobs.items()} == on
+            if one["state"] == "up":
+                is_full = bool(on) and all(on.values())
+                assert state_of(one) == ("alloc" if is_full else "mix" if one["jobs"] else "idle")

@@ -1,9 +1,11 @@
-"""What is told of one node: its state in a word, and Slurm's word for it."""
+"""What is told of one node: its state in a word, Slurm's word for it, and the jobs on its GPUs."""
 
 from __future__ import annotations
 
 from enum import StrEnum
+from operator import itemgetter
 
+from colane.api.nodes import DesiredJobObject, NodeObject
 from colane.model.hardware import Node
 
 
@@ -34,3 +36,15 @@ def slurm_word(word: str, gpus: int, held: int, *, has_jobs: bool) -> str:
     if word != NodeWord.UP:
         return "drng" if has_jobs else "drain"
     return "alloc" if gpus and held >= gpus else "mix" if has_jobs else "idle"
+
+
+def lanes_of(node: NodeObject) -> dict[int, dict[int, list[DesiredJobObject]]]:
+    """Return the jobs on each GPU of a node that has some, by the GPU's index, lane by lane.
+
+    One that was moved to the host is on none: its GPUs are free for others.
+    """
+    found: dict[int, dict[int, list[DesiredJobObject]]] = {}
+    on = ((slot["gpu"], slot["lane"], job) for job in node["jobs"] if not job.get("on_host") for slot in job["slots"])
+    for gpu, lane, job in sorted(on, key=itemgetter(0, 1)):
+        found.setdefault(gpu, {}).setdefault(lane, []).append(job)
+    return found

@@ -12,11 +12,12 @@ from colane.cli.formatting import Format, printed
 from colane.cli.jobs import objects as jobs
 from colane.cli.nodes.drain import state_text
 from colane.cli.output import ScreenColumn
+from colane.facts.node import lanes_of
 from colane.model.versions import own_version
 from colane.model.words import percent
 
 if TYPE_CHECKING:
-    from colane.api.nodes import DesiredJobObject, GpuObject, NodeObject
+    from colane.api.nodes import GpuObject, NodeObject
 
 
 # -- Which of Colane's mechanisms are on, and why others are off, in one line.
@@ -120,7 +121,7 @@ def _state(node: NodeObject, gpu: GpuObject, idle: Mapping[int, float]) -> str:
     if not gpu["healthy"]:
         return "unhealthy"
     drained = "drained" if node.get("drain") or node.get("notice") else "taken out" if node.get("closed") else "free"
-    here = [job["id"] for job in node["jobs"] if _is_on(job, gpu["index"])]
+    here = [job["id"] for jobs in lanes_of(node).get(gpu["index"], {}).values() for job in jobs]
     state = "busy" if here else drained
     if here and all(job in idle for job in here):  # none of its jobs uses it
         state = f"idle {output.duration(min(idle[job] for job in here))}"
@@ -138,19 +139,13 @@ def members(node: NodeObject, gpu: int) -> str:
 
 
 def _on_gpu(node: NodeObject, gpu: int) -> str:
-    lanes: dict[int, list[str]] = {}
-    for job in node["jobs"]:
-        for slot in job["slots"]:
-            if slot["gpu"] == gpu and not job.get("on_host"):
-                lanes.setdefault(slot["lane"], []).append(str(job["id"]) + "(paused)" * bool(job.get("paused")))
-    ordered = sorted(lanes.items())
-    if sum(len(names) for _, names in ordered) <= 1:
-        return "".join(name for _, names in ordered for name in names)
-    return ", ".join(f"lane {lane}: {' '.join(names)}" for lane, names in ordered)
-
-
-def _is_on(job: DesiredJobObject, gpu: int) -> bool:
-    return not job.get("on_host") and any(slot["gpu"] == gpu for slot in job["slots"])
+    lanes = {
+        lane: [str(job["id"]) + "(paused)" * bool(job.get("paused")) for job in jobs]
+        for lane, jobs in lanes_of(node).get(gpu, {}).items()
+    }
+    if sum(map(len, lanes.values())) <= 1:
+        return "".join(name for names in lanes.values() for name in names)
+    return ", ".join(f"lane {lane}: {' '.join(names)}" for lane, names in lanes.items())
 
 
 def ranges(cores: list[int]) -> str:

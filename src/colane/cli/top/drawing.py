@@ -32,6 +32,7 @@ from colane.cli.top.texts import (
     spark,
 )
 from colane.client.told import facts_of
+from colane.facts.node import lanes_of
 from colane.model.words import count, plural
 
 if TYPE_CHECKING:
@@ -241,13 +242,9 @@ class TopPicture:
         return min(CELL_MAX, max(6, space // self.columns))
 
     def _cells(self, node: NodeObject) -> list[DeviceCell]:
-        lanes: dict[int, dict[int, list[int]]] = {}
-        paused = frozenset(job["id"] for job in node["jobs"] if job["paused"])
-        for job in node["jobs"]:
-            for slot in job["slots"] if not job["on_host"] else ():
-                lanes.setdefault(slot["gpu"], {}).setdefault(slot["lane"], []).append(job["id"])
-        found = ((gpu, lanes.get(gpu["index"], {})) for gpu in node["gpus"])
-        return [DeviceCell(gpu, [here[lane] for lane in sorted(here)], paused) for gpu, here in found]
+        lanes, paused = lanes_of(node), frozenset(job["id"] for job in node["jobs"] if job["paused"])
+        found = ((gpu, lanes.get(gpu["index"], {}).values()) for gpu in node["gpus"])
+        return [DeviceCell(gpu, [[job["id"] for job in here] for here in every], paused) for gpu, every in found]
 
     def _narrow_node(self, node: NodeObject) -> list[Text]:
         width, cells = self._cell_width(), self._cells(node)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from colane.facts.node import slurm_word
+from colane.facts.node import lanes_of, slurm_word
 from colane.integrations.slurm import contact, getopt
 from colane.integrations.slurm.contact import SlurmError
 from colane.integrations.slurm.rows import duration, moment
@@ -128,8 +128,7 @@ def _out_of_use(each: SlurmNode) -> tuple[str, str, str]:
 
 def state_of(node: NodeObject) -> str:
     """Return Slurm's word for what a machine does."""
-    used = {slot["gpu"] for job in node["jobs"] for slot in job["slots"]}
-    return slurm_word(node["state"], len(node["gpus"]), len(used), has_jobs=bool(node["jobs"]))
+    return slurm_word(node["state"], len(node["gpus"]), len(lanes_of(node)), has_jobs=bool(node["jobs"]))
 
 
 def _use(each: SlurmNode) -> str:

@@ -16,6 +16,7 @@ from colane.cli.completing import complete_nodes
 from colane.cli.errors import MisuseError, writing
 from colane.cli.formatting import Format, print_formatted
 from colane.cli.jobs import objects as jobs
+from colane.facts.node import lanes_of
 from colane.model.hardware import Link, LinkKind, Topology
 from colane.model.topo_text import distinct_links, word
 from colane.model.words import count, plural
@@ -232,11 +233,9 @@ def _machine(node: NodeObject) -> Machine:
     flat = flat_topology([gpu["socket"] for gpu in gpus])
     notes = () if known else ("how its GPUs are connected is not known; their sockets alone are shown",)
     topology = decode_topology(known) if known else flat
+    lanes = lanes_of(node)
     on = {
-        gpu["index"]: tuple(
-            job["id"] for job in node["jobs"] if any(slot["gpu"] == gpu["index"] for slot in job["slots"])
-        )
-        for gpu in gpus
+        gpu["index"]: tuple(job["id"] for jobs in lanes.get(gpu["index"], {}).values() for job in jobs) for gpu in gpus
     }
     states = {gpu["index"]: _state(node, gpu, on[gpu["index"]]) for gpu in gpus}
     return Machine(node["name"], topology, tuple(gpu["type"] for gpu in gpus), states, on, notes)

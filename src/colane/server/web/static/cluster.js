@@ -1,5 +1,5 @@
 // The cluster: what works, what needs a look, and who is on which device.
-import { EVERY_MS, Name, byName, bytes, count, get, html, jobLink, known, loadNames, middle, percent, short } from "/page/common.js";
+import { EVERY_MS, Name, byName, bytes, count, get, html, jobLink, known, lanesOf, loadNames, middle, percent, short } from "/page/common.js";
 import { Cells } from "/page/cells.js";
 import { Spark } from "/page/charts.js";
 import { Look } from "/page/look.js";
@@ -39,13 +39,8 @@ function held(lane) {  // what jobs of a lane hold between steps, and the most t
   return lane.every(one => one.memory) ? lane.reduce((sum, one) => sum + one.memory[0], 0) + Math.max(...lane.map(one => one.memory[1])) : null;
 }
 
-function lanesOf(node, gpu) {
-  const lanes = new Map();
-  for (const one of node.jobs) if (!one.on_host) for (const slot of one.slots) if (slot.gpu === gpu.index) {
-    if (!lanes.has(slot.lane)) lanes.set(slot.lane, []);
-    lanes.get(slot.lane).push(one);
-  }
-  const rows = [...lanes].sort((a, b) => a[0] - b[0]).map(([lane, all]) => ({ lane, all, size: held(all) })), isKnown = rows.every(one => one.size !== null);
+function rowsOf(node, gpu) {
+  const rows = (lanesOf(node).get(gpu.index) || []).map(([lane, all]) => ({ lane, all, size: held(all) })), isKnown = rows.every(one => one.size !== null);
   return { rows, isKnown, high: size => Math.max(LEAST, size / gpu.memory_bytes * HIGH) };
 }
 
@@ -71,7 +66,7 @@ function Device({ gpu, kept, use, ids, here, before, after }) {
 }
 
 function Devices({ node, kept, ids }) {
-  const all = node.gpus.map(gpu => lanesOf(node, gpu)), used = new Map((uses[node.name] || []).map(one => [one.index, one]));
+  const all = node.gpus.map(gpu => rowsOf(node, gpu)), used = new Map((uses[node.name] || []).map(one => [one.index, one]));
   return html`<div class="devs">${node.gpus.map((gpu, at) => html`<${Device} key=${gpu.index} gpu=${gpu} kept=${kept.get(`${node.name}/${gpu.index}`)} use=${used.get(gpu.index)} ids=${ids}
     here=${all[at]} before=${all[at - 1]} after=${all[at + 1]} />`)}</div>`;
 }

@@ -74,4 +74,13 @@ export function lasting(seconds) {
 export const percent = ratio => ratio > 0 && ratio < 0.01 ? "under 1 %" : `${Math.round(ratio * 100)} %`;
 export const short = value => value >= 100 ? value.toFixed(0) : String(Number(value.toPrecision(3)));
 export const bytes = size => size >= 999.5e6 ? `${short(size / 1e9)} GB` : size ? `${short(size / 1e6)} MB` : "0 GB";
+export function lanesOf(node) {  // the jobs on each of its devices, by index: [lane, jobs] in order; none that is on the host, as in facts/node.py
+  const found = new Map(), on = node.jobs.flatMap(job => job.on_host ? [] : job.slots.map(slot => [slot, job]));
+  for (const [{ gpu, lane }, job] of on.sort(([a], [b]) => a.lane - b.lane)) {
+    const lanes = found.get(gpu) || [], last = lanes.at(-1);
+    if (last?.[0] === lane) last[1].push(job); else lanes.push([lane, [job]]);
+    found.set(gpu, lanes);
+  }
+  return found;
+}
 export const jobLink = (id, word = "") => html`<a class="lk" key=${id} href=${`#/job/${id}`}>${word ? `${word} ${id}` : id}</a>`;

@@ -1,5 +1,5 @@
 // The nodes: all of them in a table, and how those alike are wired; one of them with who has what of it.
-import { EVERY_MS, Name, byName, bytes, clock, count, get, here, html, known, lasting, loadNames, short } from "/page/common.js";
+import { EVERY_MS, Name, byName, bytes, clock, count, get, here, html, known, lanesOf, lasting, loadNames, short } from "/page/common.js";
 import { NodeButton } from "/page/acts.js";
 import { Look } from "/page/look.js";
 import { Spark } from "/page/charts.js";
@@ -42,7 +42,7 @@ const part = (used, of) => of ? `${Math.min(1, used / of) * 100}%` : "0";
 const types = ({ gpus }) => [...new Set(gpus.map(gpu => gpu.type))].join(", ");
 const booked = node => new Set(node.jobs.flatMap(job => job.cores)).size;
 const hostBytes = node => node.jobs.reduce((sum, job) => sum + job.memory_limit_bytes, 0);
-const held = node => new Set(node.jobs.flatMap(job => job.slots.map(slot => slot.gpu))).size;
+const held = node => lanesOf(node).size;
 
 // -- all of them
 
@@ -80,10 +80,9 @@ function Gpus({ node, samples }) {
   return html`<div class="tw gt"><table><thead><tr><th>Device</th><th>Busy, last hour</th><th class="r">Memory</th><th class="r">Power</th><th class="r">Temperature</th><th>Slowed by</th><th>Jobs by lane</th></tr></thead>
     <tbody>${node.gpus.map(gpu => {
       const now = samples?.now.find(one => one.index === gpu.index), past = samples?.devices.find(one => one.index === gpu.index);
-      const lanes = new Map(), hold = kept.get(`${node.name}/${gpu.index}`);
-      for (const job of node.jobs) if (!job.on_host) for (const slot of job.slots) if (slot.gpu === gpu.index) lanes.set(slot.lane, [...lanes.get(slot.lane) || [], job.id]);
-      const said = [...lanes].sort((a, b) => a[0] - b[0]).map(([, ids]) => html`${ids.map((id, at) => html`${at ? " " : ""}<a class=${known.names.get(id)?.user === known.user && known.user ? "lk" : ""} href=${`#/job/${id}`}>${id}${
-        lanes.size * ids.length === 1 ? html` <${Name} of=${known.names.get(id)?.name || ""} />` : ""}</a>`)}${ids.length > 1 ? " take turns" : ""}`);
+      const lanes = lanesOf(node).get(gpu.index) || [], hold = kept.get(`${node.name}/${gpu.index}`);
+      const said = lanes.map(([, here]) => here.map(job => job.id)).map(ids => html`${ids.map((id, at) => html`${at ? " " : ""}<a class=${known.names.get(id)?.user === known.user && known.user ? "lk" : ""} href=${`#/job/${id}`}>${id}${
+        lanes.length * ids.length === 1 ? html` <${Name} of=${known.names.get(id)?.name || ""} />` : ""}</a>`)}${ids.length > 1 ? " take turns" : ""}`);
       if (hold) said.push(hold.job ? html`kept for <a class="lk" href=${`#/job/${hold.job}`}>${hold.job}</a> (${hold.why})` : `kept (${hold.why})`);
       if (gpu.foreign_bytes) said.push(html`<span class="wa">▲ not Colane's: ${bytes(gpu.foreign_bytes)}</span>`);
       const hot = now?.throttle?.some(word => WORDS[word]?.startsWith("▲"));

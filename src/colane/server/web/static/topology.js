@@ -1,5 +1,5 @@
 // How the devices of a node are connected, as a tree: sockets, PCIe switches, devices; ways of jobs that cross sockets are drawn.
-import { bytes, count, html, known, short } from "/page/common.js";
+import { bytes, count, html, known, lanesOf, short } from "/page/common.js";
 
 const WIDE = 92, WIDE_MIN = 40, HIGH = 64, BETWEEN = 40, IDS = 3;
 let wideOne = WIDE;  // of a device: on a phone all stand side by side
@@ -41,7 +41,7 @@ export function Tree({ node, plain = false }) {
   if (!wide) return html`<p class="lead">It has no devices.</p>`;
   const top = 44, hubY = top + 36, gpuY = hubs ? hubY + 20 + 28 : top + 40, high = gpuY + HIGH + (topology?.nvswitch ? 46 : 24);
   const places = sockets.flatMap(socket => socket.groups.flatMap(group => group.all.map(one => ({ ...one, socket: socket.id, group }))));
-  const by = index => node.jobs.filter(job => !job.on_host && job.slots.some(slot => slot.gpu === index)).map(job => job.id);
+  const lanes = lanesOf(node), by = index => (lanes.get(index) || []).flatMap(([, jobs]) => jobs.map(job => job.id));
   const far = plain || topology?.nvswitch ? [] : node.jobs.filter(job => {
     const mine = places.filter(one => job.slots.some(slot => slot.gpu === one.gpu.index));
     return mine.some((a, i) => mine.slice(i + 1).some(b => between(topology, a, b)?.[0] === "SYS"));
