@@ -251,19 +251,19 @@ class Kept:
 
     def of(self, job: Job, work_out: Callable[[Job], T]) -> T:
         """What is worked out of a job, once for each of its values; always the same for one policy."""
-        return _once(self.jobs, job, work_out)
+        known = self.jobs.get(job.id)
+        if known is None or known[0] is not job:
+            known = self.jobs[job.id] = (job, work_out(job))
+        value: T = known[1]
+        return value
 
     def length_of(self, job: Job, work_out: Callable[[Job], T]) -> T:
         """Its length, likewise."""
-        return _once(self.lengths, job, work_out)
-
-
-def _once(kept: dict[JobId, tuple[Job, Any]], job: Job, work_out: Callable[[Job], T]) -> T:
-    known = kept.get(job.id)
-    if known is None or known[0] is not job:
-        known = kept[job.id] = (job, work_out(job))
-    value: T = known[1]
-    return value
+        known = self.lengths.get(job.id)
+        if known is None or known[0] is not job:
+            known = self.lengths[job.id] = (job, work_out(job))
+        value: T = known[1]
+        return value
 
 
 NO_GPUS: Counter[str] = Counter()
