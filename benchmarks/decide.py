@@ -232,7 +232,7 @@ def fill(policy: str, size: Size) -> tuple[Core, float]:
     for at in nodes_there:
         core.state.put_node(at)
     seconds = timed(lambda: core.policy.plan(ClusterView(core.state, 1.0)))
-    core.step([], 1.0)
+    core.step([], 1.0, whole=True)
     return core, seconds
 
 
@@ -358,7 +358,7 @@ def past_min_runtime(policy: str, size: Size, repeat: int) -> float:
     """Seconds of a pass in which running jobs might be stopped, and none is."""
     core = cluster(policy, size, CoreConfig(opaque_after_s=0.0))
     spec = JobSpec(name="j", family="f0", batch_size=64, preemptible=True, share=False, steps_total=20_000)
-    core.step([Submitted(JobId(k), spec) for k in range(size.nodes * size.gpus + size.queued)], 0.0)
+    core.step([Submitted(JobId(k), spec) for k in range(size.nodes * size.gpus + size.queued)], 0.0, whole=True)
     running = [job for job in core.state.jobs.values() if job.placement is not None]
     core.step([Launched(job.id, job.attempt, 1, 0.0) for job in running], 0.0)
     passes = [timed(partial(core.step, [Tick()], 100.0 + k)) for k in range(repeat)]
@@ -370,7 +370,7 @@ def measure(policy: str, size: Size, repeat: int) -> dict[str, float]:
     core, fill_s = fill(policy, size)
     first = size.queued
     while (missing := size.queued - sum(queue.count for queue in core.state.queues.values())) > 0:
-        core.step(submissions(first, missing, size.families), 2.0)
+        core.step(submissions(first, missing, size.families), 2.0, whole=True)
         first += missing
     gc.collect()
     gc.freeze()
