@@ -43,3 +43,28 @@ def test_what_is_asked_wrongly_is_one_line_and_drains_nothing(live: Colane, word
     assert said in found.err
     assert len(found.err.splitlines()) == 1
     assert live("nodes", "--json").json[0]["state"] == "up"
+
+
+def test_a_node_is_reserved_listed_and_let_go(live: Colane) -> None:
+    said = live(
+        "reserve", "--nodes", "here", "--from", "now+1h", "--to", "now+2h", "--users", "ann", "--name", "course"
+    )
+    assert said.code == 0, said
+    try:
+        assert "course" in live("reserve").out
+        assert "here: kept from" in live("nodes").out
+        again = live("reserve", "--nodes", "here", "--to", "now+2h", "--users", "bob")
+        assert (again.code != 0, "here is kept for reservation course of ann" in again.err) == (True, True), again
+        job = live("submit", "--", "true").out.split()[-1]
+        assert "here are kept for reservation course of ann" in live("why", job).out
+        assert live("cancel", job).code == 0
+    finally:
+        assert live("reserve", "--cancel", "course").code == 0
+    assert live("reserve", "--json").json == []
+    for words, wrong in (
+        (["--nodes", "here"], "--to is missing: say --nodes, --to and --users"),
+        (["--cancel", "course", "--nodes", "here"], "--cancel NAME goes alone"),
+        (["--cancel", "course"], "there is no reservation 'course'"),
+    ):
+        told = live("reserve", *words)
+        assert (told.code != 0, wrong in told.err) == (True, True), told

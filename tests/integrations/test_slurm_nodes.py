@@ -254,3 +254,22 @@ def test_another_program_where_the_leader_may_listen_is_passed_by(monkeypatch: p
     assert heard == ['{"step": 1}\0data']
     with pytest.raises(SlurmError, match="does not answer"):
         steps._reach("127.0.0.1", ports[1:2], waits=False)
+
+
+def test_reservations_are_told_as_slurm_tells_them(cluster: Cluster, on_two: Shell) -> None:
+    assert on_two("sinfo", "-T").out.strip() == "No reservations in system"
+    made = cluster.client().reserve(nodes="node-2", to="now+90m", users=["ann", "bob"], name="course")
+    try:
+        heads, row = on_two("sinfo", "-T").out.splitlines()
+        assert heads.split() == ["RESV_NAME", "STATE", "START_TIME", "END_TIME", "DURATION", "NODELIST"]
+        assert row.split()[:2] == ["course", "ACTIVE"]
+        assert row.split()[-2:] == ["01:30:00", "node-2"]
+        shown = on_two("scontrol", "show", "res", "course").out
+        assert "ReservationName=course StartTime=" in shown
+        assert "Nodes=node-2 NodeCnt=1" in shown
+        assert "Users=ann,bob Accounts=(null) State=ACTIVE" in shown
+        assert "Reservation other not found" in on_two("scontrol", "show", "reservation", "other").err
+        refused = on_two("sbatch", "--reservation=course", "--wrap", "true")
+        assert "--nodelist" in refused.err
+    finally:
+        cluster.client().unreserve(made["name"])

@@ -247,7 +247,7 @@ async def test_openapi_names_every_endpoint_of_the_interfaces() -> None:
             "/job/{number}/efficiency", "/job/{number}/cost", "/job/{number}/co_runners",
             "/samples/nodes/{name}", "/samples/jobs/{number}", "/samples/cluster", "/timeline/moves",
             "/page_link", "/page_rows", "/live", "/hand_over", "/config/reload",
-            "/usage/used", "/usage/waiting", "/usage/ended", "/usage/budgets",
+            "/reservations", "/reservation/{name}", "/usage/used", "/usage/waiting", "/usage/ended", "/usage/budgets",
             "/store/behind", "/store/adopt",
         }  # fmt: skip
         assert paths == promised

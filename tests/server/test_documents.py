@@ -128,7 +128,7 @@ LEFT_OUT: Final[Mapping[str, Mapping[str, Any]]] = {
     "constraints": {
         "isolated": False, "not_preemptible": False, "checkpoint": None, "sizes_lost": (), "cores": None,
         "sharing_domain": "", "gpu_memory_bytes": None, "steps_total_doubted": False, "family": "",
-        "needs_cores": False, "time_limit": None, "after": "", "promised": None,
+        "needs_cores": False, "time_limit": None, "after": "", "promised": None, "away": (),
     },
     "run": {
         "assigned_s": None, "start_s": None, "first_step_s": None, "launch_s": None, "paused_since_s": None,

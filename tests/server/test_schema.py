@@ -67,6 +67,8 @@ METHODS = {
     "/job/{number}/efficiency": "GET",
     "/job/{number}/co_runners": "GET",
     "/job/{number}/cost": "GET",
+    "/reservations": "GET POST",
+    "/reservation/{name}": "DELETE",
     "/usage/days": "GET",
     "/usage/budgets": "GET",
     "/usage/used": "GET",

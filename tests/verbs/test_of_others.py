@@ -19,6 +19,7 @@ ASKED: dict[str, Any] = {
     "make_token": {"digest": "0" * 64, "user": "ann"},
     "declare_profile": {"key": {"family": "anns", "gpu_type": "cpu"}, "step_s": 0.5},
     "store_adopt": {"lost": 5},
+    "reserve": {"nodes": "n1", "to": "now+1h", "users": ["ann"]},
 }
 
 

@@ -102,6 +102,12 @@ class NodeDrainedEventObject(NodeEventObject):
     deadline_s: float | None
 
 
+class NodeReservedEventObject(NodeEventObject):
+    """By which reservations it is kept for some users, from now on."""
+
+    reservations: list[str]
+
+
 class NodeNoticeEventObject(NodeEventObject):
     """Its agent has notice of its machine's end; null: no more."""
 
@@ -204,6 +210,7 @@ EVENTS: Final[Mapping[str, type]] = MappingProxyType(
         "node-removed": NodeEventObject,
         "node-drained": NodeDrainedEventObject,
         "node-undrained": NodeEventObject,
+        "node-reserved": NodeReservedEventObject,
         "node-notice": NodeNoticeEventObject,
         "node-set-apart": NodeSetApartEventObject,
         "store-adopted": StoreAdoptedEventObject,

@@ -103,6 +103,28 @@ class DrainObject(TypedDict):
     deadline_s: float | None
 
 
+class ReservationObject(TypedDict):
+    """That a node is kept for users for a time; see `model.KeptFor`."""
+
+    name: str
+    users: list[str]
+    from_s: float
+    to_s: float
+    by: str
+
+
+class ReservedObject(ReservationObject):
+    """A reservation with its nodes."""
+
+    nodes: list[str]
+
+
+class UnreservedAnswer(TypedDict):
+    """A reservation that is no more."""
+
+    unreserved: str
+
+
 class HardwareObject(TypedDict):
     """A node as `model.Node` has it; `closed` is why it was taken out, and until when."""
 
@@ -119,6 +141,7 @@ class HardwareObject(TypedDict):
     drain: DrainObject | None
     notice: DrainObject | None
     closed: tuple[str, float] | None
+    reservations: list[ReservationObject]
     park_s: float
     to_host_bytes_per_s: float
 

@@ -48,6 +48,17 @@ class DrainBody(WireModel):
     deadline_s: DurationText | None = None
 
 
+class ReserveBody(WireModel):
+    """How nodes are reserved: from when to when, as `begin` of a job has times, and for which users."""
+
+    nodes: Annotated[str, StringConstraints(min_length=1, max_length=20_000, pattern=NO_CONTROLS)]
+    from_: Annotated[str, Field(alias="from", max_length=100)] = "now"
+    to: Annotated[str, StringConstraints(max_length=100)]
+    users: Annotated[list[Name], Field(min_length=1, max_length=1000)]
+    name: NodeName | None = None
+    ignore_jobs: bool = False
+
+
 class NodeBody(AgentModel):
     """A node as its agent registers it; what the node object holds besides is the scheduler's own."""
 

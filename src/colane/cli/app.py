@@ -46,6 +46,7 @@ NOUNS: Final = {
     "nodes": "cli.nodes.command",
     "node": "cli.nodes.node",
     "drain": "cli.nodes.drain",
+    "reserve": "cli.nodes.reserve",
     "topo": "lab.commands.topo",
     "profile": "lab.commands.profile",
     "adaptor": "cli.service.adaptor",

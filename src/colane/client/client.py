@@ -27,8 +27,10 @@ from colane.verbs.of_others import (
     REMOVE_FINISHED,
     REMOVE_NODE,
     REMOVE_NODES,
+    RESERVE,
     REVOKE_TOKEN,
     UNDRAIN,
+    UNRESERVE,
     Verb,
 )
 
@@ -39,7 +41,7 @@ if TYPE_CHECKING:
     import httpx
 
     from colane.api.jobs import JobIdAnswer, JobIdsAnswer, JobObject, JobRequestObject, ListingAnswer, WhyAnswer
-    from colane.api.nodes import AgentSettingsAnswer, NodeObject, PoolObject, RemovedNodesAnswer
+    from colane.api.nodes import AgentSettingsAnswer, NodeObject, PoolObject, RemovedNodesAnswer, ReservedObject
     from colane.api.of_record import MeasurementObject, ProfileObject
     from colane.api.plans import PlanAnswer, StartAnswer
     from colane.api.records import (
@@ -326,6 +328,19 @@ class Client:
     def undrain(self, name: str) -> None:
         """Let a node take jobs again."""
         self.act(UNDRAIN, name)
+
+    def reservations(self) -> list[ReservedObject]:
+        """Return for which users nodes are kept, and from when to when."""
+        return list(self._get("/reservations"))
+
+    def reserve(self, **asked: Any) -> ReservedObject:  # noqa: ANN401 - JSON
+        """Keep nodes for jobs of some users for a time; fields as of `POST /reservations`."""
+        made: ReservedObject = self.act(RESERVE, **asked)
+        return made
+
+    def unreserve(self, name: str) -> None:
+        """Keep nodes no longer."""
+        self.act(UNRESERVE, name)
 
     def profiles(self) -> list[ProfileObject]:
         """Return all profiles."""

@@ -38,6 +38,7 @@ from colane.core.events import (
     NodeDrained,
     NodeLost,
     NodeRegistered,
+    NodeReserved,
     Outcome,
     PartHalted,
     ProfileDeclared,
@@ -76,7 +77,7 @@ from colane.core.reducers import (
 from colane.core.reducers.carrying import carry_out
 from colane.core.reducers.step import Step, Watchers
 from colane.core.reducers.suspicions import Suspicions
-from colane.core.reducers.timers import Timers
+from colane.core.reducers.timers import TimerKind, Timers
 from colane.core.usage import HALF_LIFE_S
 from colane.model.hardware import GpuId
 from colane.model.job import JobId, JobState
@@ -119,6 +120,7 @@ HANDLERS: dict[type, Handler] = {
     NodeLost: reports.node_lost,
     PartHalted: halting.part_halted,
     NodeDrained: drain.drained,
+    NodeReserved: reports.node_reserved,
     GpusObserved: reports.gpus_observed,
     GroupsSeen: reports.groups_seen,
     Launched: reports.launched,
@@ -494,6 +496,8 @@ class Core:
         """After a restart, set the timers of running jobs anew and watch every GPU."""
         step = Step(self.state, self._watchers, self._timers, self.config, 0.0)
         for job in self.state.jobs.values():
+            if self.state.reserved:
+                self._timers.set(0.0, TimerKind.RESERVED, job.id, job.attempt)
             if job.placement is None:
                 reports.set_hold_timers(self._timers, job)
                 dependencies.enter(step, job)

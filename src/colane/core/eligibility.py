@@ -14,11 +14,13 @@ or round counts it. Each kind of hold has one place that sets it and one that en
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from math import inf
 from types import MappingProxyType
 from typing import Final
 
-from colane.model.job import Job
+from colane.model.hardware import Node
+from colane.model.job import Job, JobSpec
 from colane.model.phases import Hold, HoldKind, told
 from colane.model.reason import Reason, Why
 
@@ -47,6 +49,25 @@ def without(job: Job, *kinds: HoldKind) -> tuple[Hold, ...]:
 def held_until_resumed(job: Job, by: str) -> Job:
     """A job that waits again, and was suspended or is to be: a hold takes the place of its suspension."""
     return job.with_holds(with_hold(job, Hold(HoldKind.USER, by)))
+
+
+def kept_off(spec: JobSpec, nodes: Iterable[Node], now_s: float) -> tuple[tuple[str, ...], float]:
+    """Nodes that a job may not start on now, as they are reserved for others, and when that is to be asked anew.
+
+    It might not have ended before: by its time limit, or by its deadline where that is later.
+    """
+    away, again_s, limit_s = list[str](), inf, spec.time_limit_s
+    most_s = inf if limit_s is None else max(limit_s, spec.deadline_s or 0.0)
+    for node in nodes:
+        for one in node.reservations if node.pool == spec.pool else ():
+            if one.to_s <= now_s or spec.user in one.users:
+                continue
+            if now_s + most_s > one.from_s:
+                away.append(node.name)
+                again_s = min(again_s, one.to_s)
+            else:
+                again_s = min(again_s, one.from_s - most_s)
+    return tuple(dict.fromkeys(away)), again_s
 
 
 def hold_reason(job: Job) -> Reason:

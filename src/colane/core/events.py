@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple, final
 
 from colane.core.usage import UsedGpus
-from colane.model.hardware import Drain, Gpu, Node
+from colane.model.hardware import Drain, Gpu, KeptFor, Node
 from colane.model.job import Exit, Job, JobId, JobSpec, SuspendVia
 from colane.model.job_spec import NewLimit, PromisedGpus
 from colane.model.lengths import FamilyLengths
@@ -145,6 +145,13 @@ class NodeDrained(NamedTuple):
     by_agent: bool = False
 
 
+class NodeReserved(NamedTuple):
+    """A node is kept for some users for these times."""
+
+    node: str
+    reservations: tuple[KeptFor, ...]
+
+
 class GpusObserved(NamedTuple):
     """Health and foreign memory of a node's GPUs changed."""
 
@@ -236,6 +243,7 @@ Event = (
     | NodeLost
     | PartHalted
     | NodeDrained
+    | NodeReserved
     | GpusObserved
     | Launched
     | Progressed

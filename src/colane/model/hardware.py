@@ -164,6 +164,21 @@ class Drain(NamedTuple):
         return f"by {self.by} ({self.reason})" if self.reason else f"by {self.by}"
 
 
+class KeptFor(NamedTuple):
+    """That a node is kept for jobs of some users for a time: others' that may not have ended do not start there."""
+
+    name: str  # unique in the cluster; of all nodes that are reserved together
+    users: tuple[str, ...]  # they
+    from_s: float
+    to_s: float
+    by: str  # who asked for it
+
+    @property
+    def told(self) -> str:
+        """As people are told."""
+        return f"reservation {self.name} of {', '.join(self.users)}"
+
+
 class Closed(NamedTuple):
     """That a node is taken out."""
 
@@ -191,6 +206,7 @@ class Node:
     notice: Drain | None = None  # its agent has notice that the machine is about to go; None where it has none
     # that it is taken out, as jobs fail on it; None while it is not. Jobs that run there go on
     closed: Closed | None = None
+    reservations: tuple[KeptFor, ...] = ()  # in order of time; some may be over
     # parking a job there, and bringing it back, are believed to take so long each besides moving its memory
     park_s: float = 0.0
     to_host_bytes_per_s: float = TO_HOST_BYTES_PER_S  # how fast GPU memory is believed to move to its host and back

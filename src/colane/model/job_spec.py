@@ -6,7 +6,7 @@ the constraints that were learnt of the job, or imposed by the scheduler.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from operator import attrgetter
@@ -332,6 +332,7 @@ class Constraints(NamedTuple):
     time_limit: NewLimit | None = None
     after: str = ""  # the jobs that its declared `after` means, by id (`ok:12` of `ok:@`); empty: as declared
     promised: PromisedGpus | None = None  # the GPUs by which its deadline is kept; None where it has none
+    away: tuple[str, ...] = ()  # nodes it may not use now: they are reserved, and it might not have ended before
 
 
 UNCONSTRAINED: Final = Constraints()
@@ -363,7 +364,18 @@ def under(spec: JobSpec, constraints: Constraints) -> JobSpec:
         steps_total=None if constraints.steps_total_doubted else spec.steps_total,
         time_limit_s=spec.time_limit_s if constraints.time_limit is None else constraints.time_limit.value,
         after=constraints.after or spec.after,
+        nodes=_but(spec.nodes, constraints.away) if constraints.away else spec.nodes,
     )
+
+
+NO_NODE_LEFT: Final = ","  # `JobSpec.nodes` of a job that may use none now
+
+
+def _but(nodes: str, away: Sequence[str]) -> str:
+    """What is left of nodes that a job may use without these."""
+    if not nodes or nodes.startswith(ALL_BUT):
+        return ALL_BUT + ",".join([*filter(None, nodes.removeprefix(ALL_BUT).split(",")), *away])
+    return ",".join([name for name in nodes.split(",") if name not in away]) or NO_NODE_LEFT
 
 
 def serves_elsewhere(spec: JobSpec, constraints: Constraints) -> bool:

@@ -18,6 +18,7 @@ class Why(StrEnum):
     SUBMITTED = "submitted"
     NO_NODE = "no-node"
     NO_ROOM_ON_NODES = "no-room-on-nodes"
+    NODES_RESERVED = "nodes-reserved"
     NO_FREE_GPU = "no-free-gpu"
     NO_FREE_WHOLE_GPU = "no-free-whole-gpu"
     NO_FREE_GANG = "no-free-gang"

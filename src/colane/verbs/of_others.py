@@ -44,6 +44,21 @@ UNDRAIN: Final = Verb(
     operators="undrain nodes",
     label="Undrain",
 )
+RESERVE: Final = Verb(
+    "reserve",
+    "/reservations",
+    """Keep nodes for jobs of some users for a time: jobs of others that may not have ended before do not start there.
+
+Refused where a job of others runs there that may not have ended, but with `ignore_jobs`.""",
+    operators="reserve nodes",
+)
+UNRESERVE: Final = Verb(
+    "unreserve",
+    "/reservation/{name}",
+    "Keep nodes no longer.",
+    method="DELETE",
+    operators="end reservations",
+)
 REMOVE_NODE: Final = Verb(
     "remove_node",
     "/node/{name}",
@@ -109,6 +124,8 @@ OTHER_VERBS: Final[Mapping[str, Verb]] = {
     for row in (
         DRAIN,
         UNDRAIN,
+        RESERVE,
+        UNRESERVE,
         REMOVE_NODE,
         REMOVE_NODES,
         MAKE_TOKEN,

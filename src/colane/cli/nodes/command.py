@@ -11,6 +11,7 @@ from colane.cli import output
 from colane.cli.formatting import Format, printed
 from colane.cli.jobs import objects as jobs
 from colane.cli.nodes.drain import state_text
+from colane.cli.nodes.reserve import kept_texts
 from colane.cli.output import ScreenColumn
 from colane.facts.node import lanes_of
 from colane.model.versions import own_version
@@ -73,8 +74,8 @@ def list_nodes(as_json: output.Json = False, template: Format = None) -> None:
             output.say(f"{node['name']}: its agent is {versions}")
         if node.get("drain") or node.get("notice"):
             output.say(f"{node['name']}: {state_text(node)}")
-        for message in node["messages"]:
-            output.say(f"{node['name']}: {output.clean(message)}")
+        for message in [*kept_texts(node), *map(output.clean, node["messages"])]:
+            output.say(f"{node['name']}: {message}")
     theirs = nodes[0].get("scheduler_version") if nodes else None
     if theirs is not None and theirs != own_version():
         output.note(f"the scheduler is Colane {theirs}, this command {own_version()}")

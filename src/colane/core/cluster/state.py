@@ -77,6 +77,7 @@ class ClusterState(ClusterContents):
         self.returning: dict[JobId, None] = {}
         self.halted: dict[JobId, None] = {}
         self.draining: dict[str, bool] = {}
+        self.reserved: dict[str, None] = {}
         self.dependents: dict[int, dict[JobId, None]] = {}
         self.arrays = ArrayBook()
         self._open: dict[tuple[Kind, int], OpenGpus] = {}
@@ -254,6 +255,10 @@ class ClusterState(ClusterContents):
             self.draining.setdefault(node.name, False)
         else:
             self.draining.pop(node.name, None)
+        if node.reservations:
+            self.reserved[node.name] = None
+        else:
+            self.reserved.pop(node.name, None)
         self._touch(known)
         self.changed_pools.add(node.pool)
 
@@ -270,6 +275,7 @@ class ClusterState(ClusterContents):
         self._forget_gpus(node)
         self._see_devices(node.node.gpus, ())
         self.draining.pop(name, None)
+        self.reserved.pop(name, None)
         del self.nodes[name]
         self.closed.pop(name, None)
         del self.by_order[node.order]

@@ -120,7 +120,7 @@ class CpuOnlyPlacer:
         first = self._overdue
         if first is None or first.id > job.id or first.spec.priority < job.spec.priority:
             return True
-        if first.spec.whole_node and is_among(first.spec.nodes, node.node.name):
+        if first.spec.whole_node and is_among(first.effective.nodes, node.node.name):
             return False
         kinds = {gpu.type for gpu in node.node.gpus if first.spec.gpu_type in {None, gpu.type}}
         ranks = max([ranks_held(node.node, first.effective, kind) for kind in kinds], default=0)
@@ -164,8 +164,18 @@ def not_on_these(draft: Draft, spec: JobSpec) -> Reason:
     """That the nodes a job names have no room for it, or that it has none to itself; and which jobs are there."""
     named = [node for node in draft.view.nodes.values() if node.node.pool == spec.pool]
     named = [node for node in named if is_among(spec.nodes, node.node.name)]
+    holders = tuple(sorted({job for node in named for job in node.jobs}))
+    kept = [
+        (node.node.name, one.told)
+        for node in draft.view.nodes.values()
+        if node.node.pool == spec.pool and not is_among(spec.nodes, node.node.name)
+        for one in node.node.reservations if one.to_s > draft.now_s and spec.user not in one.users
+    ]  # fmt: skip
+    if kept:
+        nodes, by = (", ".join(dict.fromkeys(words)) for words in zip(*kept, strict=True))
+        return Reason(Why.NODES_RESERVED, {"nodes": nodes, "by": by}, holders)
     words = f"{spec.nodes or 'any'}{', whole' * spec.whole_node}"
-    return Reason(Why.NO_ROOM_ON_NODES, {"nodes": words}, tuple(sorted({job for node in named for job in node.jobs})))
+    return Reason(Why.NO_ROOM_ON_NODES, {"nodes": words}, holders)
 
 
 def _books_host(spec: JobSpec) -> bool:

@@ -35,7 +35,7 @@ def is_held_whole(owner: Job | None) -> bool:
 def _change(step: Step, job: Job, event: LimitsChanged) -> None:
     changed, said = job, list[str]()
     if event.time_limit is not None and job.effective.time_limit_s != event.time_limit.value:
-        changed = changed.under(job.constraints._replace(time_limit=event.time_limit))
+        changed = changed.under(step.kept_off(job, job.constraints._replace(time_limit=event.time_limit)))
         said.append("no time limit" if event.time_limit.value is None else f"time limit {event.time_limit.value:g} s")
     if event.at_once is not None and job.array is not None and job.array.throttle != event.at_once.value:
         most = None if event.at_once.value is None else int(event.at_once.value)

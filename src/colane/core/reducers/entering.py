@@ -35,9 +35,10 @@ def entered(
         constraints = constraints._replace(after=after)
     if promised is not None:
         constraints = constraints._replace(promised=promised)
-    return Job(
+    job = Job(
         job_id, spec, step.now_s, reason=SUBMITTED, story=story, constraints=constraints, holds=holds, array=array
     )
+    return job.under(step.kept_off(job, constraints)) if step.state.reserved else job
 
 
 def element_of(step: Step, owner: Job, job_id: JobId) -> Job:
@@ -45,7 +46,7 @@ def element_of(step: Step, owner: Job, job_id: JobId) -> Job:
     array, held_to = owner.array, owner.constraints
     assert array is not None  # noqa: S101 - as the caller knows
     constraints = _constraints(step, owner.spec)
-    return Job(
+    job = Job(
         job_id,
         owner.spec,
         owner.submit_s,
@@ -56,6 +57,7 @@ def element_of(step: Step, owner: Job, job_id: JobId) -> Job:
         constraints=constraints._replace(family=held_to.family, time_limit=held_to.time_limit, after=held_to.after),
         element=arrays.element_of(owner.id, array, job_id),
     )
+    return job.under(step.kept_off(job, job.constraints)) if step.state.reserved else job
 
 
 def _constraints(step: Step, spec: JobSpec) -> Constraints:

@@ -16,6 +16,7 @@ from colane.core.events import (
     Launched,
     NodeLost,
     NodeRegistered,
+    NodeReserved,
     ProfileDeclared,
     ProfilesForgotten,
     Progressed,
@@ -122,18 +123,37 @@ def node_registered(step: Step, event: NodeRegistered) -> None:
     known = step.state.nodes.get(node.name)
     if known is not None:
         was = known.node  # until a user says otherwise, or its time is over
-        node = replace(node, drain=was.drain, notice=was.notice, closed=was.closed)
+        node = replace(node, drain=was.drain, notice=was.notice, closed=was.closed, reservations=was.reservations)
     before = known.node if known is not None else node
     if known is not None:
         is_same = known.node.pool == node.pool and bool(set(known.node.cores) & set(node.cores))
         keep, keeps_host = _same_gpus(known.node, node), is_same or not known.node.cores
         _lose_jobs(step, NodeLost(node.name), keep, keeps_host=keeps_host)
     step.state.put_node(node)
+    if node.reservations and known is None:
+        look_at_reservations(step)
     halting.came_back(step, node)
     fewer_cores.follow(step, node)
     step.touch(node.name)
     losses.lose_gpus(step, before, node)
     step.co_runners_changed(GpuId(node.name, gpu.index) for gpu in node.gpus)
+
+
+def node_reserved(step: Step, event: NodeReserved) -> None:
+    """A node is kept for others than before; jobs that are there go on."""
+    known = step.state.nodes.get(event.node)
+    if known is None:
+        step.stale.append((event, "no such node"))
+        return
+    step.state.put_node(replace(known.node, reservations=event.reservations))
+    step.touch(event.node)
+    look_at_reservations(step)
+
+
+def look_at_reservations(step: Step) -> None:
+    """Every job may start on these nodes by now, or may not any more."""
+    for job in list(step.state.jobs.values()):
+        step.look_at_reservations(job)
 
 
 def node_lost(step: Step, event: NodeLost) -> None:
@@ -333,6 +353,9 @@ def timer_due(step: Step, timer: Timer) -> None:
     job = step.state.jobs.get(timer.job)
     if job is not None and timer.kind is TimerKind.HOLD_OVER:
         _hold_over(step, job)
+        return
+    if job is not None and timer.kind is TimerKind.RESERVED:
+        step.look_at_reservations(job)
         return
     if job is None or job.attempt != timer.attempt or job.placement is None:
         return

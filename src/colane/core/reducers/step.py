@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import partial
+from math import inf
 from typing import NamedTuple
 
 from colane.core.cluster.bookings import nodes_booked
@@ -14,7 +15,7 @@ from colane.core.cluster.surroundings import no_neighbours, socket_neighbours_of
 from colane.core.cluster.untold import is_untold
 from colane.core.cluster.useful_cores import start_cores_of
 from colane.core.config import CoreConfig
-from colane.core.eligibility import held_until_resumed
+from colane.core.eligibility import held_until_resumed, kept_off
 from colane.core.events import Decision, Event, Outcome, RejectedPlan
 from colane.core.lifecycle import QUEUED, ending_as, move, moves, without_halted
 from colane.core.reducers.saved import lost_part, steps_kept
@@ -22,7 +23,7 @@ from colane.core.reducers.suspicions import Suspicions
 from colane.core.reducers.timers import TimerKind, Timers
 from colane.model.hardware import GpuId
 from colane.model.job import Exit, Job, JobId, JobKind, JobState, Leaving, Served
-from colane.model.job_spec import under
+from colane.model.job_spec import Constraints, under
 from colane.model.lengths import FamilyLengths
 from colane.model.phases import LEAVING, MOVABLE
 from colane.model.profile import Profile, ProfileKey, SetMeasurement
@@ -220,6 +221,7 @@ class Step:
             constraints = constraints._replace(
                 cores=start_cores_of(self.state, job.spec, is_need=self.config.tuning.is_need)
             )
+        constraints = self.kept_off(left, constraints)
         if constraints != job.constraints:
             left.constraints, left.effective = constraints, under(job.spec, constraints)
         progress = self.state.progress.get(job.id)
@@ -231,6 +233,23 @@ class Step:
             worked_s = 0.0 if is_untold else (1.0 - lost) * self._worked_s(job)
             served = self.served(job, idle_s=run_s - worked_s)
             left.totals = left.totals._replace(served=served, lost_s=job.totals.lost_s + lost * run_s)
+
+    def kept_off(self, job: Job, constraints: Constraints) -> Constraints:
+        """What a job is held to, with the nodes that are reserved for others but for those it is on already."""
+        if not self.state.reserved and not constraints.away:
+            return constraints
+        nodes = [known.node for name in self.state.reserved if (known := self.state.nodes.get(name)) is not None]
+        away, again_s = kept_off(under(job.spec, constraints), nodes, self.now_s)
+        if again_s < inf:
+            self.timers.set(again_s, TimerKind.RESERVED, job.id, job.attempt)
+        own = job.placement.nodes if job.placement is not None else ()
+        return constraints._replace(away=tuple([name for name in away if name not in own]))
+
+    def look_at_reservations(self, job: Job) -> None:
+        """Keep a job off nodes that are reserved by now, or let it use them again."""
+        constraints = self.kept_off(job, job.constraints)
+        if constraints != job.constraints:
+            self.put(job.under(constraints))
 
     def stop(
         self, job: Job, ending: JobState, reason: Reason, *,

@@ -20,6 +20,7 @@ class TimerKind(StrEnum):
     CHECKPOINT_DUE = "checkpoint-due"
     HOLD_OVER = "hold-over"
     HALT_DUE = "halt-due"
+    RESERVED = "reserved"
 
 
 class Timer(NamedTuple):

@@ -16,7 +16,7 @@ from colane.integrations.slurm import contact, quantities
 from colane.integrations.slurm.contact import SlurmError
 from colane.integrations.slurm.launch import batch_files, file_name
 from colane.integrations.slurm.rows import SlurmRow, duration, moment, named_jobs, names, rows_of
-from colane.integrations.slurm.sinfo import LONG_STATES, SlurmNode, state_of
+from colane.integrations.slurm.sinfo import LONG_STATES, SlurmNode, state_of, times_of
 from colane.model.arrays import element_id, known_indexes
 from colane.model.hardware import nodes_named
 from colane.verbs.of_jobs import JOB_VERBS, REQUEUE, RESUME
@@ -175,11 +175,14 @@ def _show(words: Sequence[str], *, is_line: bool) -> int:
         return 0
     shown: Mapping[str, Callable[[Client, Sequence[str]], list[list[str]]]] = {
         "job": _jobs, "jobs": _jobs, "jobid": _jobs, "node": _nodes, "nodes": _nodes, "partition": _pools,
-        "partitions": _pools, "config": _config,
+        "partitions": _pools, "config": _config, "res": _reservations, "reservation": _reservations,
+        "reservations": _reservations,
     }  # fmt: skip
     what, _, joined = what.partition("=")
     if what not in shown:
-        raise SlurmError(f"show {what or 'nothing'} is not done here: show job, node, partition, config or hostnames")
+        raise SlurmError(
+            f"show {what or 'nothing'} is not done here: show job, node, partition, res, config or hostnames"
+        )
     with contact.client() as scheduler:
         for lines in shown[what](scheduler, [joined] if joined else rest):
             contact.print_lines(" ".join(lines) if is_line else "\n   ".join(lines), *([] if is_line else [""]))
@@ -302,6 +305,23 @@ def allowed(rule: PoolObject | None) -> list[str]:
         open_to if users == "ALL" else f"{open_to} AllowUsers={users}",
         f"DefaultTime={usual} MaxTime={duration(rule['time_limit_max_s'])} State=UP",
     ]
+
+
+def _reservations(scheduler: Client, words: Sequence[str]) -> list[list[str]]:
+    found = [one for one in scheduler.reservations() if not words or one["name"] in words]
+    if words and not found:
+        raise SlurmError(f"Reservation {words[0]} not found")
+    lines = list[list[str]]()
+    for one in found:
+        state, begin, end, took = times_of(one)
+        lines.append(
+            [
+                f"ReservationName={one['name']} StartTime={begin} EndTime={end} Duration={took}",
+                f"Nodes={','.join(one['nodes'])} NodeCnt={len(one['nodes'])}",
+                f"Users={','.join(one['users'])} Accounts=(null) State={state}",
+            ]
+        )
+    return lines or [["No reservations in the system"]]
 
 
 def _config(scheduler: Client, words: Sequence[str]) -> list[list[str]]:

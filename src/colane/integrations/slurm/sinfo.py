@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from colane.facts.node import lanes_of, slurm_word
 from colane.integrations.slurm import contact, getopt
 from colane.integrations.slurm.contact import SlurmError
-from colane.integrations.slurm.rows import duration, moment
+from colane.integrations.slurm.rows import duration, long_duration, moment
 from colane.integrations.slurm.squeue import by_names
 from colane.model.hardware import DEFAULT_POOL
 
 if TYPE_CHECKING:
-    from colane.api.nodes import NodeObject
+    from colane.api.nodes import NodeObject, ReservedObject
 
 
 class SlurmNode(NamedTuple):
@@ -43,6 +44,9 @@ LONG_STATES: Final[Mapping[str, str]] = {
     "idle": "idle", "mix": "mixed", "alloc": "allocated", "drain": "drained", "drng": "draining", "down": "down",
 }  # fmt: skip
 
+USES: Final = {"alloc": "A", "mix": "A", "idle": "I"}
+"""Whether a machine is allocated or idle, by its state; out of use in any other."""
+
 Column = tuple[str, Callable[[Sequence[SlurmNode]], object]]
 
 LETTERS: Final[Mapping[str, Column]] = {
@@ -59,7 +63,7 @@ LETTERS: Final[Mapping[str, Column]] = {
     "m": ("MEMORY", lambda some: some[0].node["host_memory_bytes"] // 2**20),
     "G": ("GRES", lambda some: some[0].gres),
     "f": ("AVAIL_FEATURES", lambda _: "(null)"),
-    "F": ("NODES(A/I/O/T)", lambda some: _counted([_use(each) for each in some])),
+    "F": ("NODES(A/I/O/T)", lambda some: _counted([USES.get(each.state, "O") for each in some])),
     "E": ("REASON", lambda some: _out_of_use(some[0])[0]),
     "u": ("USER", lambda some: _out_of_use(some[0])[1]),
     "H": ("TIMESTAMP", lambda some: _out_of_use(some[0])[2]),
@@ -78,7 +82,7 @@ _LETTER: Final = re.compile(r"%(?P<right>\.?)(?P<width>[0-9]*)(?P<letter>[A-Za-z
 VALUED: Final = "-p,--partition -n,--nodes -o,--format -O,--Format -t,--states"
 FLAGS: Final = (
     "-h,--noheader -N,--Node -l,--long -s,--summarize -a,--all -e,--exact -v,--verbose -r,--responding "
-    "-R,--list-reasons"
+    "-R,--list-reasons -T,--reservation"
 )
 
 
@@ -88,6 +92,9 @@ def run(words: Sequence[str], shims: str) -> int:
     asked = getopt.read(words, VALUED, FLAGS)
     with contact.client() as scheduler:
         most_s = {name: pool["time_limit_max_s"] for name, pool in scheduler.pools().items()}
+        if asked.has("reservation"):
+            contact.print_lines(*_reserved(scheduler.reservations(), header=not asked.has("noheader")))
+            return 0
         machines = [SlurmNode(node, state_of(node), most_s.get(node["pool"])) for node in scheduler.nodes()]
     pools, names, states = asked.all("partition"), asked.all("nodes"), {each.lower() for each in asked.all("states")}
     found = [
@@ -117,6 +124,24 @@ def run(words: Sequence[str], shims: str) -> int:
     return 0
 
 
+def _reserved(known: Sequence[ReservedObject], *, header: bool) -> list[str]:
+    """Reservations that are not over, a line each."""
+    if not known:
+        return ["No reservations in system"] if header else []
+    rows = [("RESV_NAME", "STATE", "START_TIME", "END_TIME", "DURATION", "NODELIST")] if header else []
+    rows += [(one["name"], *times_of(one), ",".join(one["nodes"])) for one in known]
+    return [
+        f"{name:<14} {state:>10} {begin:>19} {end:>19} {took:>11} {nodes}"
+        for name, state, begin, end, took, nodes in rows
+    ]
+
+
+def times_of(one: ReservedObject) -> tuple[str, str, str, str]:
+    """Return the state of a reservation, its begin, its end and its length, as Slurm has them."""
+    state = "ACTIVE" if one["from_s"] <= time.time() else "INACTIVE"
+    return state, moment(one["from_s"], ""), moment(one["to_s"], ""), long_duration(one["to_s"] - one["from_s"])
+
+
 def _out_of_use(each: SlurmNode) -> tuple[str, str, str]:
     """Why a machine takes no jobs, by whose word, and since when; `none` of one that takes some."""
     drain = each.node["drain"] or each.node["notice"]
@@ -129,11 +154,6 @@ def _out_of_use(each: SlurmNode) -> tuple[str, str, str]:
 def state_of(node: NodeObject) -> str:
     """Return Slurm's word for what a machine does."""
     return slurm_word(node["state"], len(node["gpus"]), len(lanes_of(node)), has_jobs=bool(node["jobs"]))
-
-
-def _use(each: SlurmNode) -> str:
-    """Whether a machine is allocated, idle or out of use."""
-    return {"alloc": "A", "mix": "A", "idle": "I"}.get(each.state, "O")
 
 
 def _counted(uses: Sequence[str]) -> str:

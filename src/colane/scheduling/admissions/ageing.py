@@ -333,7 +333,7 @@ def keep_host(draft: Draft, job: Job) -> None:
     able = [
         node for node in draft.view.nodes.values()
         if node.node.pool == job.spec.pool and node.node.takes_jobs and need <= host_capacity(node.node)
-        and is_among(job.spec.nodes, node.node.name)
+        and is_among(job.effective.nodes, node.node.name)
     ]  # fmt: skip
     free = [(draft.cpu_only_free(node), node) for node in able]
     ranked = [(min(has.cores, need.cores), has.host_memory_bytes, -node.order) for has, node in free]

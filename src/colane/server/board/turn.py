@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from colane.api.wire_nodes import NodeBody
 from colane.core.events import Event
-from colane.model.hardware import Drain, Node
+from colane.model.hardware import Drain, KeptFor, Node
 from colane.model.job import JobId
 from colane.model.progress import Progress
 from colane.server.board.clock import ClockMark
@@ -49,6 +49,8 @@ class Turn:
     without_agent: dict[str, Node] = field(default_factory=dict)  # those of these that no agent speaks for yet
     # why nodes that are lost are drained once they are back; None where they are not
     drained: dict[str, Drain | None] = field(default_factory=dict)
+    # what nodes are reserved for once they are back
+    reserved: dict[str, tuple[KeptFor, ...]] = field(default_factory=dict)
     leased: dict[str, bool] = field(default_factory=dict)  # whether jobs of nodes end by themselves, where that is news
     # whether they are halted, and not ended, for want of word, and when told, where that is news
     halts: dict[str, tuple[bool, bool]] = field(default_factory=dict)
@@ -78,6 +80,14 @@ class Turn:
     def gpus_coming(self) -> int:
         """How many GPUs come in with nodes, or come free, in this turn: an end counts as one."""
         return len(self.finished) + self.gpus_entering
+
+    def drain_of(self, known: Node) -> Drain | None:
+        """Why a node is drained that is known: what was asked in this turn counts."""
+        return self.drained.get(known.name, known.drain)
+
+    def reservations_of(self, known: Node) -> tuple[KeptFor, ...]:
+        """For which users a node is kept that is known: what was asked in this turn counts."""
+        return self.reserved.get(known.name, known.reservations)
 
     def record(self, kind: str, **body: Any) -> None:  # noqa: ANN401
         """Add an audit line."""

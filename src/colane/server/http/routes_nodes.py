@@ -19,14 +19,17 @@ from colane.api.nodes import (
     NodeObject,
     PoolObject,
     RemovedNodesAnswer,
+    ReservedObject,
     UndrainedAnswer,
+    UnreservedAnswer,
 )
-from colane.api.wire_nodes import DrainBody, FinishedBodies, FinishedBody, NodeBody, ReportBody
+from colane.api.wire_nodes import DrainBody, FinishedBodies, FinishedBody, NodeBody, ReportBody, ReserveBody
 from colane.listening.standing import standing_of
 from colane.model.hardware import Drain
 from colane.server.board.turn import Turn
 from colane.server.ground.access import Caller
 from colane.server.ground.problems import RefusedError
+from colane.server.handlers import reserving
 from colane.server.http.agent_routes import (
     FinishedJobsRoute,
     FinishedRoute,
@@ -42,7 +45,7 @@ from colane.server.http.short_route import ShortRoute
 from colane.server.nodes import draining
 from colane.server.service import Service
 from colane.server.writer import changes
-from colane.verbs.of_others import DRAIN, REMOVE_NODE, REMOVE_NODES, UNDRAIN
+from colane.verbs.of_others import DRAIN, REMOVE_NODE, REMOVE_NODES, RESERVE, UNDRAIN, UNRESERVE
 
 # -- The route of agents' reports, which come by the hundred a second: FastAPI takes a third of a report's time.
 
@@ -209,6 +212,26 @@ async def drain(change: TheChange, name: NamePath, body: DrainBody | None = None
 async def undrain(change: TheChange, name: NamePath) -> JSONResponse:
     """End the drain of a node."""
     return await change.done(lambda turn: draining.drain(turn, name, None), {"undrained": [name]}, UNDRAIN)
+
+
+@router.get("/reservations", responses=answered(list[ReservedObject]))
+async def reservations(service: TheService, caller: TheCaller) -> JSONResponse:
+    """Return for which users nodes are kept, and from when to when; what is over is left out."""
+    del caller
+    return JSONResponse(reserving.reserved(service.read_model.nodes.values(), service.driver.now()))
+
+
+@verb_route(router, RESERVE, ReservedObject)
+async def reserve(change: TheChange, body: ReserveBody) -> JSONResponse:
+    """Reserve nodes."""
+    return await change.done(lambda turn: reserving.reserve(turn, body, change.caller.name), verb=RESERVE)
+
+
+@verb_route(router, UNRESERVE, UnreservedAnswer)
+async def unreserve(change: TheChange, name: NamePath) -> JSONResponse:
+    """End a reservation."""
+    answer = {"unreserved": name}
+    return await change.done(lambda turn: reserving.unreserve(turn, name), answer, UNRESERVE)
 
 
 @router.put("/node/{name}", responses=answered(NodeObject))

@@ -6,7 +6,7 @@ from typing import Final
 
 from colane.api.wire_nodes import NoticeBody
 from colane.core.events import NodeDrained
-from colane.model.hardware import Drain, Node
+from colane.model.hardware import Drain
 from colane.server.board.read_model import NodeRecord
 from colane.server.board.turn import Turn
 from colane.server.ground.problems import RefusedError
@@ -27,11 +27,6 @@ def drain(turn: Turn, name: str, drain: Drain | None) -> None:
     turn.events.append(NodeDrained(name, drain))  # also of a lost one, which may have come back in this very turn
     facts = {} if drain is None else {"by": drain.by, "reason": drain.reason, "deadline_s": drain.deadline_s}
     turn.record("node-undrained" if drain is None else "node-drained", node=name, **facts)
-
-
-def drain_of(turn: Turn, known: Node) -> Drain | None:
-    """Why a node is drained that is known: what was asked in this turn counts."""
-    return turn.drained.get(known.name, known.drain)
 
 
 def apply_notice(turn: Turn, record: NodeRecord, body: NoticeBody | None) -> None:

@@ -13,7 +13,7 @@ from colane.api.topologies import TOPOLOGY
 from colane.core.lifecycle import PHASES
 from colane.core.usage import UsedGpus
 from colane.model.field_values import OneOf, SomeOf
-from colane.model.hardware import Closed, Drain, Gpu, GpuId, Node
+from colane.model.hardware import Closed, Drain, Gpu, GpuId, KeptFor, Node
 from colane.model.job import (
     Attempt,
     Exit,
@@ -124,6 +124,7 @@ CONSTRAINTS: Final = lean(
     UNCONSTRAINED,
     checkpoint=maybe(row(CheckpointContract, saved_codes=several())),
     sizes_lost=several(),
+    away=several(),
     promised=maybe(PROMISED),
     time_limit=maybe(record(NewLimit)),
 )
@@ -182,8 +183,9 @@ GPU: Final = record(Gpu, cores=several())
 DRAIN: Final = maybe(record(Drain))
 CLOSED: Final = maybe(row(Closed))
 NODE: Final = record(
-    Node, gpus=several(GPU), cores=several(), topology=maybe(TOPOLOGY), drain=DRAIN, notice=DRAIN, closed=CLOSED
-)
+    Node, gpus=several(GPU), cores=several(), topology=maybe(TOPOLOGY), drain=DRAIN, notice=DRAIN, closed=CLOSED,
+    reservations=several(record(KeptFor, users=several())),
+)  # fmt: skip
 PROFILE: Final = form_of(Profile, CorePace, MemoryWindow)
 MEASUREMENT: Final = form_of(SetMeasurement)
 RUN_TIME: Final = form_of(FamilyLengths, LengthBin)

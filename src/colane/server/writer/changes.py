@@ -252,8 +252,9 @@ def register(turn: Turn, body: NodeBody, *, is_heard: bool) -> None:
         )
     node = _node(body)
     if known is not None:  # it is drained until a user says otherwise
+        was = known.node
         node = replace(
-            node, drain=draining.drain_of(turn, known.node), notice=known.node.notice, closed=known.node.closed
+            node, drain=turn.drain_of(was), notice=was.notice, closed=was.closed, reservations=turn.reservations_of(was)
         )
     if len({gpu.index for gpu in node.gpus}) != len(node.gpus):
         raise RefusedError.because(422, "each GPU needs an index of its own", "gpus")
@@ -354,7 +355,8 @@ def report(turn: Turn, name: str, body: ReportBody) -> None:
     record = agent_record(turn, name, body.agent_id)
     gpus = tuple(_gpu(gpu, name) for gpu in body.gpus)
     if record.lost:
-        node = replace(record.node, gpus=gpus or record.node.gpus, drain=draining.drain_of(turn, record.node))
+        known, reservations = record.node, turn.reservations_of(record.node)
+        node = replace(known, gpus=gpus or known.gpus, drain=turn.drain_of(known), reservations=reservations)
         turn.events.append(NodeRegistered(node))
         turn.gpus_entering += len(node.gpus)
         turn.record("node-returned", node=name)

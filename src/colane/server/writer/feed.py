@@ -125,7 +125,7 @@ class Feed:
 OF_A_JOB: Final = frozenset({"job", "decision", "attempt-ended"})  # kinds of audit lines that tell of one job
 OF_A_NODE: Final = frozenset({
     "node-registered", "node-lost", "node-returned", "node-removed", "node-drained", "node-undrained", "node-notice",
-    "node-set-apart",
+    "node-reserved", "node-set-apart",
 })  # fmt: skip
 """Kinds that tell of no job at all; all others may name any user's."""
 

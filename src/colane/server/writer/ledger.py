@@ -230,7 +230,7 @@ def _records(turn: Turn, outcome: Outcome, hardware: Mapping[str, Node]) -> Iter
         yield _said(turn, NodeRecord(node, outcome.version, order if old is None else old.order, lost=True))
         order += old is None
     told = turn.messages.keys() | turn.leased.keys() | turn.registered.keys() | turn.drained.keys() | turn.halts.keys()
-    said = told | turn.set_apart.keys()
+    said = told | turn.reserved.keys() | turn.set_apart.keys()
     for name in said - {*outcome.nodes, *outcome.lost_nodes, *turn.removed_nodes, *turn.without_agent}:
         yield _said(turn, turn.read_model.nodes[name])
 
@@ -244,7 +244,9 @@ def _said(turn: Turn, known: NodeRecord) -> NodeRecord:
         known = replace(
             known, secret=body.secret, runs_as=body.runs_as, agent_version=body.version, replaced=body.replaced
         )
-    node = replace(known.node, drain=turn.drained[name]) if name in turn.drained else known.node
+    node = known.node
+    if name in turn.drained or name in turn.reserved:
+        node = replace(node, drain=turn.drain_of(node), reservations=turn.reservations_of(node))
     cluster_id = turn.set_apart.get(name, known.cluster_id)
     halts, told = turn.halts.get(name, (known.halts, known.halts_told))
     known = replace(known, messages=messages, leased=leased, node=node, cluster_id=cluster_id)
