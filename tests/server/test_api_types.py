@@ -55,6 +55,9 @@ def one_that_tells_stacks() -> Agents:
     return Agents(stacks={"n1/stacks/1/1": httpx.Response(200, json={"processes": [STACKS]})})
 
 
+KEPT = {"nodes": "n1", "to": "now+1h", "users": ["ann"], "name": "course", "ignore_jobs": True}
+
+
 async def test_every_endpoint_answers_what_it_declares() -> None:
     async with world(leader_lease_s=3600.0, agents=one_that_tells_stacks()) as w:
         await w.good("POST", "/node", node(gpus=2))
@@ -112,9 +115,11 @@ async def test_every_endpoint_answers_what_it_declares() -> None:
         ):
             await w.good("GET", path)
         await w.good("POST", "/node/n1/drain", {"deadline_s": 600, "reason": "new fan"})
-        await w.good("GET", "/node/n1")
-        await w.good("DELETE", "/node/n1/drain")
-        await w.good("DELETE", "/profiles?family=anns")
+        await w.good("POST", "/reservations", KEPT)
+        for path in ("/reservations", "/node/n1"):
+            await w.good("GET", path)
+        for path in ("/reservation/course", "/node/n1/drain", "/profiles?family=anns"):
+            await w.good("DELETE", path)
         token = (await w.good("POST", "/tokens", {"digest": DIGEST, "user": "ann"}))["id"]
         await w.good("GET", "/tokens")
         await w.good("DELETE", f"/token/{token}")

@@ -157,6 +157,7 @@ class ConstraintsObject(TypedDict, total=False):
     time_limit_s: float | None
     after: str
     promised: PromisedGpusObject
+    away: list[str]
 
 
 class ThrottleObject(TypedDict):

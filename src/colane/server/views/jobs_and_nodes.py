@@ -197,8 +197,7 @@ def _constraints(held_to: Constraints) -> ConstraintsObject:
     body = {name: value for name, value in held_to._asdict().items() if value != getattr(UNCONSTRAINED, name)}
     if held_to.checkpoint is not None:
         body["checkpoint"] = _checkpoint(held_to.checkpoint)
-    if held_to.sizes_lost:
-        body["sizes_lost"] = list(held_to.sizes_lost)
+    body |= {name: list(body[name]) for name in ("sizes_lost", "away") if name in body}
     if held_to.promised is not None:
         gpus, start_by_s = held_to.promised
         body["promised"] = {"gpus": [str(gpu) for gpu in gpus], "start_by_s": start_by_s}
