@@ -58,9 +58,9 @@ class Site:
         self.core = Core(create(policy), ClusterState(Beliefs()), config)
         self.step(NodeRegistered(make_node("n", gpus)))
 
-    def step(self, *events: Event) -> Outcome:
+    def step(self, *events: Event, whole: bool = False) -> Outcome:
         self.now_s += 1.0
-        outcome = self.core.step(events, self.now_s)
+        outcome = self.core.step(events, self.now_s, whole=whole)
         for job in outcome.jobs:
             assert job.id not in self.ended, f"{job.said} goes on after its end"
             if job.has_ended:
@@ -235,7 +235,7 @@ def test_more_elements_than_fit_a_step_become_jobs_in_the_next() -> None:
     site = Site(gpus=0)
     for node in range(MADE_MAX // 16 + 10):
         site.step(NodeRegistered(make_node(f"n{node}", 16)))
-    site.step(submitted("0-9999"))
+    site.step(submitted("0-9999"), whole=True)
     assert len(site.elements()) == MADE_MAX
     site.step(Tick())
     assert len(site.running()) > MADE_MAX

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
-
 from colane.core import ClusterState, Core
 from colane.core.cluster.contents import News
 from colane.core.cluster.draft import Draft
 from colane.core.cluster.view import ClusterView
+from colane.core.core import IDLE_TURNS_MAX
 from colane.core.events import NodeRegistered, Outcome, Submitted
 from colane.model.job import JobId, JobSpec
 from colane.model.placement import Turns
@@ -93,7 +92,12 @@ def test_a_batch_that_is_not_whole_yet_waits_for_the_rest() -> None:
     assert started(core.step([], 7.0)) == [2]
 
 
-@pytest.mark.parametrize("starts", [0, 1])
-def test_a_plan_that_decides_nothing_is_not_gone_on_with(starts: int) -> None:
-    core, outcome = of_three(OneAtATime(starts))
-    assert core.goes_on == (starts > 0) == (outcome.wake_s is not None)
+def test_plans_that_decide_nothing_are_not_gone_on_with_for_ever() -> None:
+    core, _ = of_three(OneAtATime(starts=0))
+    turns = 1
+    while core.goes_on:
+        assert core.step([], 5.0).decisions == ()
+        turns += 1
+    assert turns == IDLE_TURNS_MAX  # job 9 had found nothing before
+    core.step([Submitted(JobId(4), SPEC)], 6.0)  # something has happened
+    assert core.goes_on

@@ -98,7 +98,7 @@ def full_of_jobs(gpus: int) -> Core:
     core = Core(create(POLICY), ClusterState(Beliefs()))
     core.step([NodeRegistered(make_node(f"n{number}", 8)) for number in range(gpus // 8)], 0.0)
     core.step([ProfileDeclared(step_time(1.0))], 0.0)
-    core.step([Submitted(JobId(number), known(0, 100 + number).spec) for number in range(gpus)], 0.0)
+    core.step([Submitted(JobId(number), known(0, 100 + number).spec) for number in range(gpus)], 0.0, whole=True)
     core.step([Launched(job.id, job.attempt, 1, 0.0) for job in core.state.jobs.values()], 0.0)
     return core
 

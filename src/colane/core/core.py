@@ -448,7 +448,8 @@ class Core:
             replan = plan.replan.get(pool, ON_CHANGE)
             is_partial = replan.newcomers_only and newcomers.get(pool) is not None
             goes_on = replan.goes_on and step.rejected is None
-            turns = self._idle_turns[pool] = self._idle_turns.get(pool, 0) + 1 if goes_on and not plan.actions else 0
+            turns = self._idle_turns.get(pool, 0) + 1 if goes_on and not plan.actions else 0
+            self._idle_turns[pool] = turns % (IDLE_TURNS_MAX + 1)
             if goes_on and turns <= IDLE_TURNS_MAX:  # or it would go on for ever
                 changed.leave(pool, told[pool])
             if step.rejected is not None:
