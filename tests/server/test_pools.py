@@ -68,6 +68,7 @@ async def test_pools_are_told_as_partitions_are(rules: Any) -> None:
     assert told["default"] == {
         "name": "default", "time_limit_max_s": 86_400.0, "time_limit_default_s": 3600.0,
         "users": None, "groups": None, "qos": None,
+        "features": {"a100": ["n1", "n2"], "ib": ["n2", "n3"], "h100": ["n4"]},
     }  # fmt: skip
     assert {name: allowed(rule) for name, rule in told.items()} == {
         "default": ["AllowGroups=ALL AllowQos=ALL", "DefaultTime=1:00:00 MaxTime=1-00:00:00 State=UP"],
@@ -259,3 +260,63 @@ async def test_a_budget_that_is_used_up_is_told_in_the_refusal_and_in_the_usage(
         await w.submit(**{**SLEEP, "gpus": 0}, user="ann")
         (told,) = await w.good("GET", "/usage/budgets")
         assert (told["name"], told["gpu_s"], told["used_gpu_s"]) == ("group lab", 0, 0)
+
+
+@pytest.mark.parametrize("batch", [False, True], ids=["one", "a batch"])
+@pytest.mark.parametrize(
+    ("busy", "job", "taken"),
+    [
+        ((), {"pool": "short,usual"}, "short of short,usual"),
+        (("short",), {"pool": "short,usual"}, "usual of short,usual; short: no room then"),
+        (("short", "usual"), {"pool": "usual,short"}, "usual of usual,short"),
+        ((), {"pool": "short,usual", "gpus": 2}, "usual of short,usual; short: gpus asks for 2, but"),
+        ((), {"pool": "labs,short"}, "short of labs,short; labs: pool 'labs' is for carl"),
+        (("short", "usual"), {"pool": "short,usual", "gpus": 0}, "short of short,usual"),
+        (
+            ("short",),
+            {"pool": "short,usual", "gpus": 0, "whole_node": True},
+            "usual of short,usual; short: no room then",
+        ),
+        ((), {"pool": "usual,short", "array": "0-3"}, "usual of usual,short"),
+    ],
+)
+async def test_of_several_pools_it_is_the_first_that_could_start_it(
+    rules: Any, busy: tuple[str, ...], job: dict[str, Any], taken: str, *, batch: bool
+) -> None:
+    async with world(pools=rules) as w:
+        for name, gpus in (("short", 1), ("usual", 2), ("labs", 2)):
+            await w.good("POST", "/node", node(name=f"{name}-1", pool=name, gpus=gpus))
+        for name in busy:
+            number = await w.submit(**SLEEP, pool=name, gpus=1 if name == "short" else 2)
+            assert await w.state(number) == "assigned"
+        body = {**SLEEP, "user": "bob", "env": {"SLURM_JOB_PARTITION": job["pool"]}, **job}
+        number = (await w.good("POST", "/jobs", [body] * 80))["ids"][-1] if batch else await w.submit(**body)
+        shown = await w.good("GET", f"/job/{number}")
+        assert (shown["pool"], shown["labels"]["pools"][: len(taken)]) == (taken.partition(" ")[0], taken)
+        again = await w.submit(**SLEEP, pool=job["pool"])
+        assert (await w.good("GET", f"/job/{again}/request"))["pool"] == job["pool"], "it is chosen anew then"
+
+
+@pytest.mark.parametrize(
+    ("job", "field", "says"),
+    [
+        (
+            {"pool": "short,labs", "gpus": 2},
+            "pool",
+            "short: gpus asks for 2, but no node of pool short has more than 1 GPU",
+        ),
+        ({"pool": "short,nope"}, "pool", "nope: pool unknown 'nope'; known: labs, short, usual"),
+        ({"pool": "short,"}, "pool", ": pool unknown ''"),
+        ({"pool": "short,usual", "begin": "soon"}, "begin", "got 'soon'"),
+    ],
+)
+async def test_no_pool_of_several_is_refused_with_the_cause_of_each(
+    rules: Any, job: dict[str, Any], field: str, says: str
+) -> None:
+    async with world(pools=rules) as w:
+        for name, gpus in (("short", 1), ("usual", 2), ("labs", 2)):
+            await w.good("POST", "/node", node(name=f"{name}-1", pool=name, gpus=gpus))
+        answer = await w.http.post("/job", json={**SLEEP, "user": "bob", **job})
+        assert answer.status_code == 422, answer.text
+        (told,) = answer.json()["detail"]
+        assert (told["field"], says in told["message"]) == (field, True), told

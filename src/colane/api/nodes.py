@@ -341,7 +341,10 @@ class LaunchObject(LaunchSpecObject, LaunchArrayObject, JobTokenObject):
 
 
 class PoolObject(TypedDict):
-    """What jobs of a pool may be: how long they run, whose they are, how they are served; null bounds nothing."""
+    """What jobs of a pool may be: how long they run, whose they are, how they are served; null bounds nothing.
+
+    `features` are those that its nodes may have, with the names of all nodes that have each.
+    """
 
     name: str
     time_limit_max_s: float | None
@@ -349,6 +352,7 @@ class PoolObject(TypedDict):
     users: list[str] | None
     groups: list[str] | None
     qos: list[str] | None
+    features: dict[str, list[str]]
 
 
 class AgentSettingsAnswer(TypedDict):

@@ -13,6 +13,7 @@ from colane.cli.formatting import Format, printed
 from colane.cli.jobs import objects as jobs
 from colane.client.errors import Refused, SchedulerError
 from colane.client.told import facts_of
+from colane.model.limits import POOLS_LABEL
 from colane.model.phases import is_in
 from colane.model.words import count
 
@@ -89,6 +90,8 @@ def explain(
         return
     for line in _sentences(jobs.name_of(asked), state, reason):
         output.say(line)
+    if chosen := asked["labels"].get(POOLS_LABEL):
+        output.say(f"  in pool {chosen}")
     for sentence in reason.get("otherwise") or ():
         output.say(f"  {sentence}")
     for sentence in () if where is None else where["sentences"]:

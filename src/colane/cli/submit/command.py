@@ -178,6 +178,7 @@ def hand_in(
         ids = submitting.send(scheduler, file, wanted, if_plan)
         has_terminal = any(job.get("pty") for job in wanted)
         submitting.tell(ids, file, as_json=as_json, wait=wait or has_terminal)
+        submitting.tell_pools(scheduler, ids, wanted)
         submitting.tell_fates(ids, wanted)
         if sys.stderr.isatty() and len(ids) == 1 and not wait:  # what no person reads costs the scheduler nothing
             submitting.tell_start(scheduler, ids[0])

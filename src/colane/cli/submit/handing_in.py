@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from colane.cli import output
 from colane.cli.errors import MisuseError
@@ -13,6 +13,7 @@ from colane.cli.submit.jobfile import JobFile
 from colane.client.errors import Refused, SchedulerError
 from colane.client.typed_fields import as_typed
 from colane.model.job_spec import IfNever
+from colane.model.limits import POOLS_LABEL
 
 if TYPE_CHECKING:
     from colane.api.jobs import JobRequestObject
@@ -63,6 +64,16 @@ def tell_start(scheduler: Client, job_id: int) -> None:
         start = scheduler.start_of(job_id, changes=False)
         if start["starts_in_s"] != 0:
             output.note(f"note: {start['sentence']}")
+
+
+POOLS_TOLD_MAX: Final = 10
+
+
+def tell_pools(scheduler: Client, ids: list[int], wanted: list[JobRequestObject]) -> None:
+    """Say in which pool jobs are that named several, and why in none before it."""
+    several = [job_id for job_id, job in zip(ids, wanted, strict=True) if "," in job.get("pool", "")]
+    for job_id in several[:POOLS_TOLD_MAX]:
+        output.note(f"note: job {job_id} is in pool {scheduler.job(job_id)['labels'][POOLS_LABEL]}")
 
 
 def tell_fates(ids: list[int], wanted: list[JobRequestObject]) -> None:

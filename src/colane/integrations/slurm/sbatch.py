@@ -22,6 +22,7 @@ from colane.integrations.slurm.request import build, typed_of
 from colane.integrations.slurm.rows import moment
 from colane.model.field_values import Flag, Number, TextMap, Whole
 from colane.model.job_fields import JOB_FIELDS, JobField
+from colane.model.limits import POOLS_LABEL
 
 if TYPE_CHECKING:
     from colane.api.plans import PlanAnswer
@@ -202,7 +203,10 @@ def tell(notes: Sequence[str], options: SlurmOptions, verb: str = "sbatch") -> N
 
 def hand_in(scheduler: Client, request: dict[str, Any], options: SlurmOptions, verb: str = "sbatch") -> int:
     """Submit a job and return its id. Raises SlurmError: the scheduler refuses."""
-    return _taken(request, options, scheduler.submit, verb)
+    job_id = _taken(request, options, scheduler.submit, verb)
+    if "," in str(request.get("pool")):
+        contact.note(verb, f"in partition {scheduler.job(job_id)['labels'].get(POOLS_LABEL)}")
+    return job_id
 
 
 def _planned(plan: PlanAnswer) -> str:
@@ -251,9 +255,11 @@ def check_partition(scheduler: Client, options: SlurmOptions) -> None:
     named = options.get("partition")
     if named:
         pools = sorted({str(node["pool"]) for node in scheduler.nodes()})
-        if pools and named not in pools:
+        if pools and (unknown := [name for name in named.split(",") if name not in pools]):
             there = ", ".join(pools)
-            raise SlurmError(f"{options.place('partition')} must be a pool of machines here: {there}; got {named!r}")
+            raise SlurmError(
+                f"{options.place('partition')} must be a pool of machines here: {there}; got {unknown[0]!r}"
+            )
 
 
 def open_mode(options: SlurmOptions) -> str:

@@ -15,7 +15,7 @@ from colane.integrations.slurm.squeue import by_names
 from colane.model.hardware import DEFAULT_POOL
 
 if TYPE_CHECKING:
-    from colane.api.nodes import NodeObject, ReservedObject
+    from colane.api.nodes import NodeObject, PoolObject, ReservedObject
 
 
 class SlurmNode(NamedTuple):
@@ -24,6 +24,7 @@ class SlurmNode(NamedTuple):
     node: NodeObject
     state: str
     most_s: float | None = None
+    features: Sequence[str] = ()
 
     @property
     def pool(self) -> str:
@@ -62,7 +63,7 @@ LETTERS: Final[Mapping[str, Column]] = {
     "c": ("CPUS", lambda some: len(some[0].node["cores"])),
     "m": ("MEMORY", lambda some: some[0].node["host_memory_bytes"] // 2**20),
     "G": ("GRES", lambda some: some[0].gres),
-    "f": ("AVAIL_FEATURES", lambda _: "(null)"),
+    "f": ("AVAIL_FEATURES", lambda some: ",".join(some[0].features) or "(null)"),
     "F": ("NODES(A/I/O/T)", lambda some: _counted([USES.get(each.state, "O") for each in some])),
     "E": ("REASON", lambda some: _out_of_use(some[0])[0]),
     "u": ("USER", lambda some: _out_of_use(some[0])[1]),
@@ -91,11 +92,11 @@ def run(words: Sequence[str], shims: str) -> int:
     del shims
     asked = getopt.read(words, VALUED, FLAGS)
     with contact.client() as scheduler:
-        most_s = {name: pool["time_limit_max_s"] for name, pool in scheduler.pools().items()}
+        pools_told = scheduler.pools()
         if asked.has("reservation"):
             contact.print_lines(*_reserved(scheduler.reservations(), header=not asked.has("noheader")))
             return 0
-        machines = [SlurmNode(node, state_of(node), most_s.get(node["pool"])) for node in scheduler.nodes()]
+        machines = [_machine(node, pools_told.get(node["pool"])) for node in scheduler.nodes()]
     pools, names, states = asked.all("partition"), asked.all("nodes"), {each.lower() for each in asked.all("states")}
     found = [
         each for each in machines
@@ -109,7 +110,8 @@ def run(words: Sequence[str], shims: str) -> int:
     is_each = asked.has("Node") or "%n" in text or is_reasons or "nodehost" in (long or "").lower()
     groups: dict[tuple[str, ...], list[SlurmNode]] = {}
     for each in found:
-        key = (each.node["pool"], "" if is_summary else each.state, each.node["name"] if is_each else "")
+        told = each.features if "%f" in text or "features" in (long or "").lower() else ()
+        key = (each.node["pool"], "" if is_summary else each.state, each.node["name"] if is_each else "", *told)
         groups.setdefault(key, []).append(each)
     if long is not None:
         contact.print_lines(*by_names(list(groups.values()), long, LETTERS, NAMES, header=not asked.has("noheader")))
@@ -122,6 +124,13 @@ def run(words: Sequence[str], shims: str) -> int:
     for group in groups.values():
         contact.print_lines(_line(text, lambda letter, group=group: LETTERS[letter][1](group)))  # type: ignore[misc]
     return 0
+
+
+def _machine(node: NodeObject, pool: PoolObject | None) -> SlurmNode:
+    if pool is None:
+        return SlurmNode(node, state_of(node))
+    features = [name for name, nodes in pool.get("features", {}).items() if node["name"] in nodes]
+    return SlurmNode(node, state_of(node), pool["time_limit_max_s"], features)
 
 
 def _reserved(known: Sequence[ReservedObject], *, header: bool) -> list[str]:

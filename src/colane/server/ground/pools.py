@@ -96,6 +96,7 @@ class PoolRules:
                 "users": None if rule.users is None else list(rule.users),
                 "groups": None if rule.groups is None else list(rule.groups),
                 "qos": None if rule.qos is None else list(rule.qos),
+                "features": {name: list(nodes) for name, nodes in self.features.items()},
             }
             for pool, rule in ((pool, self.of(pool)) for pool in pools)
         ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
 
@@ -17,6 +17,7 @@ from colane.model.field_values import groups_problem
 from colane.model.job import JobSpec
 from colane.model.job_fields import BY_NAME, JOB_FIELDS, RULED_NAMES, senseless
 from colane.model.job_spec import CheckpointContract, Ranks
+from colane.model.limits import POOLS_LABEL
 from colane.model.phases import Array, Hold, HoldKind
 from colane.model.problem import Problem
 from colane.perf.shared_family import owned_problem
@@ -33,6 +34,9 @@ from colane.workloads import catalogue
 
 TRAINER_FIELDS: Final = frozenset(field.name for field in JOB_FIELDS if field.of_trainer)
 """Fields that only a built-in job may carry."""
+
+Rank = Callable[[JobSpec], int]
+SLURMS: Final = "SLURM_JOB_PARTITION"  # in a job's environment: its pool, which the program that submits cannot know
 
 _SPEC_FIELDS: Final = tuple(field for field in JOB_FIELDS if field.in_spec)
 _SPEC_FIELD: Final = {field.name: field for field in _SPEC_FIELDS}
@@ -57,6 +61,7 @@ def admit_all(
     now_s: float = 0.0,
     families: Families | None = None,
     pools: PoolRules | None = None,
+    rank: Rank = lambda _: 0,
 ) -> list[Admitted]:
     """Judge a batch; it is taken whole or not at all.
 
@@ -67,14 +72,14 @@ def admit_all(
         now_s: The time, from which times to begin are counted.
         families: The families of their commands, as far as they are known already.
         pools: What pools are for.
+        rank: How soon a pool that was named among several may start a job: see `hardware.room`.
 
     Raises:
         RefusedError: 422 with every problem of the first bad jobs, fields as `jobs[3].batch_size`.
     """
     problems = list[Problem]()
-    judge = partial(
-        admit, hardware=hardware, workdir=workdir, now_s=now_s, families=families or Families(), pools=pools
-    )
+    known, rules = families or Families(), pools or PoolRules()
+    judge = partial(admit, hardware=hardware, workdir=workdir, now_s=now_s, families=known, pools=rules, rank=rank)
     admitted = judged(requests, 0, problems, judge)
     if problems:
         raise RefusedError(422, problems)
@@ -122,11 +127,39 @@ def admit(
     now_s: float = 0.0,
     families: Families | None = None,
     pools: PoolRules | None = None,
+    rank: Rank = lambda _: 0,
 ) -> Admitted:
     """Judge one job; see `admit_all`. Raises RefusedError: 422 with what is wrong."""
+    judge = partial(_in_pool, hardware, workdir, now_s, families or Families(), pools or PoolRules())
+    if "," not in request.pool:
+        return judge(request)
+    found, causes, names = dict[str, Admitted](), dict[str, tuple[Problem, ...]](), request.pool.split(",")
+    for pool in names:
+        try:
+            found[pool] = judge(request.model_copy(update={"pool": pool}))
+        except RefusedError as refused:
+            causes[pool] = refused.problems
+    unknown = [pool for pool in causes if hardware.pools and pool not in hardware.pools]
+    if len({*causes.values()}) == 1 and not found and not unknown:
+        raise RefusedError(422, causes[names[0]])
+    told = {pool: "; ".join([f"{field} {text}" for field, text in problems]) for pool, problems in causes.items()}
+    if unknown or not found:
+        raise RefusedError(422, [Problem("pool", "; ".join([f"{pool}: {told[pool]}" for pool in unknown or told]))])
+    taken = min(found, key=lambda pool: rank(found[pool].spec))
+    passed = [f"{pool}: {told.get(pool, 'no room then')}" for pool in names[: names.index(taken)]]
+    said = f"{taken} of {request.pool}" + "".join([f"; {text}" for text in passed])
+    one, env = found[taken], {**request.env, **({SLURMS: taken} if SLURMS in request.env else {})}
+    one.launch[ASKED]["pool"] = request.pool
+    spec = replace(one.spec, labels={**one.spec.labels, POOLS_LABEL: said})
+    return replace(one, spec=spec, launch={**one.launch, "env": env})
+
+
+def _in_pool(
+    hardware: Hardware, workdir: str, now_s: float, families: Families, pools: PoolRules, request: JobRequest
+) -> Admitted:
     given, kept = request.model_fields_set, asked(request)
     request = in_base_units(request)
-    request = (pools or PoolRules()).judged(request, is_limited=not given.isdisjoint({"time_limit", "time_limit_s"}))
+    request = pools.judged(request, is_limited=not given.isdisjoint({"time_limit", "time_limit_s"}))
     problems = said_twice(given) + _conflicts(request, given)
     if problems:
         raise RefusedError(422, problems)
