@@ -90,7 +90,9 @@ def test_units_are_what_systemd_takes(colane: Colane, tmp_path: Path, service: s
         done = subprocess.run(
             ["systemd-analyze", "verify", "--man=no", str(unit)], capture_output=True, text=True, check=False
         )
-        told = [line for line in done.stderr.splitlines() if unit.name in line]
+        # systemd before 254 does not know the subgroup, says so and goes on: jobs' memory is watched there, not bounded
+        known = [line for line in done.stderr.splitlines() if "'DelegateSubgroup'" not in line]
+        told = [line for line in known if unit.name in line]
         assert (done.returncode, bool(told)) == (code, bool(code)), done.stderr
 
 

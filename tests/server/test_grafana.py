@@ -7,15 +7,17 @@ import re
 import subprocess
 import sys
 
+import pytest
 import yaml
 
 from colane.integrations.grafana import ALERTS, PANELS, alerts, board
+from colane.model.reason import Why
 from tests.server.harness import finished, launched, node, report, world
 from tests.server.test_metrics import SEEN, USE, scrape
 
 EXPRESSIONS = [expression for panel in PANELS for expression, _ in panel.queries] + [one.expression for one in ALERTS]
 NAME = re.compile(r"\bcolane_[a-z_]+")
-LABEL = re.compile(r'[{,]([a-z_]+)="')
+LABEL = re.compile(r'[{,]([a-z_]+)(?:=|!~)"')
 BY = re.compile(r"by \(([a-z_, ]+)\)")
 OF_SPEED = {"slowdown_actual", "slowdown_predicted", "speed_ratio"}
 SHOWN = re.compile(r"{{ ?(?:\$labels\.)?([a-z]+) ?}}")
@@ -52,6 +54,19 @@ def test_the_names_of_sharing_are_written_somewhere() -> None:
     from colane.server.metrics.own import JOB_VALUES  # noqa: PLC0415
 
     assert JOB_VALUES.keys() >= OF_SPEED
+
+
+@pytest.mark.parametrize(
+    ("why", "is_counted"),
+    [("no-free-gpu", True), ("would-delay", True), ("held", False), ("limit", False), ("budget", False),
+     ("begins-later", False), ("after", False), ("array-limit", False), ("nodes-reserved", False)],
+)  # fmt: skip
+def test_jobs_that_wait_by_someones_word_raise_no_alert(why: str, *, is_counted: bool) -> None:
+    (rule,) = [one for one in ALERTS if one.name == "ColaneJobsWaitBesideFreeDevices"]
+    found = re.search(r'colane_waiting_jobs_by_reason{why!~"([^"]+)"}', rule.expression)
+    assert found is not None
+    assert Why(why)
+    assert (re.fullmatch(found[1], why) is None) is is_counted
 
 
 def test_panels_lie_beside_one_another() -> None:

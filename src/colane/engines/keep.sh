@@ -18,6 +18,7 @@ while [ -z "$ended" ]; do
     began=$(date +%s)
     stay "$folder/agent"
     [ -z "$ended" ] || break
+    echo "$began" >>"${folder%/*}/ended"
     if [ $(($(date +%s) - began)) -ge 60 ]; then pause=1; fi
     stay sleep "$pause"
     pause=$((pause * 2))

@@ -137,6 +137,7 @@ start() {
         loginctl enable-linger >/dev/null 2>&1 || say lingers no
         ;;
     *)
+        : >"$base/ended"
         setsid sh "$base/current/keep" "$base/current" </dev/null >>"$base/agent.log" 2>&1 &
         printf '%s\n' "$!" >"$base/keep.pid"
         ;;
@@ -178,8 +179,13 @@ remove() {
     rmdir "$dir" 2>/dev/null || :
 }
 
-# said: the agent's last words.
+# said: the agent's last words, and how often it has ended by itself since it was started.
 said() {
+    case $(supervisor) in
+    system) say ended "$(systemctl show -p NRestarts --value "$unit" 2>/dev/null || :)" ;;
+    user) say ended "$(systemctl --user show -p NRestarts --value "$unit" 2>/dev/null || :)" ;;
+    *) say ended "$(grep -c . "$base/ended" 2>/dev/null || :)" ;;
+    esac
     case $(supervisor) in
     system) say said "$(journalctl -q -n 1 -o cat -u "$unit" 2>/dev/null || :)" ;;
     user) say said "$(journalctl --user -q -n 1 -o cat -u "$unit" 2>/dev/null || :)" ;;

@@ -41,6 +41,8 @@ FREE_MIN_KB: Final = 500_000
 """Colane and what it needs take 250 MB, and what pip downloads comes on top while it installs."""
 SEEN_MAX_S: Final = 90.0  # an agent is seen some two seconds after its start; on a machine with much else to do, later
 LOOK_EVERY_S: Final = 0.2
+ENDED_EVERY_S: Final = 1.5  # so often it is asked for whether the agent has ended instead
+ENDS_MAX: Final = 2  # one that has ended so often does not start
 REMOVED: Final = "removed by colane node remove"
 EVERY_ADDRESS: Final = "0.0.0.0"  # noqa: S104 - the agent's address for others; it demands its secret
 LOOPBACK: Final = "127.0.0.1"
@@ -282,14 +284,19 @@ def _undone(scheduler: Client, place: SshNode) -> Iterator[None]:
 
 def _wait_for(scheduler: Client, place: SshNode, after_s: float) -> NodeObject:
     """Wait until a node has been heard of after a moment of the scheduler's clock."""
-    deadline_s = time.monotonic() + SEEN_MAX_S
-    while time.monotonic() < deadline_s:
+    start_s = asked_s = time.monotonic()
+    problem = f"its agent has not reported within {SEEN_MAX_S:.0f} s"
+    while time.monotonic() < start_s + SEEN_MAX_S:
         node = scheduler.node_if_known(place.name)
         if node is not None and not node["lost"] and (node["last_seen_s"] or 0.0) > after_s:
             return node
+        if time.monotonic() > asked_s + ENDED_EVERY_S:
+            asked_s = time.monotonic()
+            if int(place.do("said").get("ended") or 0) >= ENDS_MAX:
+                problem = "its agent does not start"
+                break
         time.sleep(LOOK_EVERY_S)
-    said = place.do("said").get("said") or "it has said nothing"
-    raise EngineError(f"{place.name}: its agent has not reported within {SEEN_MAX_S:.0f} s: {said}")
+    raise EngineError(f"{place.name}: {problem}: {place.do('said').get('said') or 'it has said nothing'}")
 
 
 def _of_keeping(place: SshNode, found: Mapping[str, str], told: Mapping[str, str]) -> Iterator[str]:
@@ -330,7 +337,7 @@ def unit(description: str, command: str, *, for_user: bool) -> str:
     return (
         f"[Unit]\nDescription={description}\n{network}\n"
         f"[Service]\nExecStart={command.replace('%', '%%')}\nRestart=always\nRestartSec=2\n"
-        "KillMode=process\nOOMPolicy=continue\nDelegate=yes\nTasksMax=infinity\nTimeoutStopSec=30\n\n"
+        "KillMode=process\nOOMPolicy=continue\nDelegate=yes\nDelegateSubgroup=agent\nTasksMax=infinity\nTimeoutStopSec=30\n\n"
         f"[Install]\nWantedBy={wanted_by}\n"
     )
 

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
+from colane.core.eligibility import REASONS
+from colane.model.reason import Why
+
 Json = dict[str, Any]
+
+ON_PURPOSE: Final = (
+    Why.BUDGET, Why.ARRAY, Why.ARRAY_FULL, Why.ARRAY_NEXT, Why.NODES_RESERVED, Why.NODES_DRAINED, *REASONS.values()
+)  # fmt: skip
+"""Why jobs wait by the word of a user or an operator, however many devices are free: holds, limits, conditions."""
 
 
 class BoardPanel(NamedTuple):
@@ -71,7 +79,7 @@ ALERTS: Final = (
     AlertRule("ColaneDeviceBroken", "colane_device_healthy == 0", "1m", "critical", "{{ $labels.node }}/{{ $labels.gpu }} does not work any more."),  # noqa: E501
     AlertRule("ColaneDeviceHot", "colane_device_temperature_celsius > 90", "5m", "warning", "{{ $labels.node }}/{{ $labels.gpu }} has {{ $value }} degrees."),  # noqa: E501
     AlertRule("ColaneJobIdle", "colane_job_idle_seconds > 3600", "5m", "warning", "Job {{ $labels.job }} of {{ $labels.user }} holds devices and uses none."),  # noqa: E501
-    AlertRule("ColaneJobsWaitBesideFreeDevices", 'colane_devices{state="free"} > 0 and on() colane_waiting_jobs > 0', "30m", "warning", "Jobs wait though {{ $value }} devices are free."),  # noqa: E501
+    AlertRule("ColaneJobsWaitBesideFreeDevices", f'colane_devices{{state="free"}} > 0 and on() sum(colane_waiting_jobs_by_reason{{why!~"{"|".join(ON_PURPOSE)}"}}) > 0', "30m", "warning", "Jobs wait though {{ $value }} devices are free."),  # noqa: E501
     AlertRule("ColaneJobsFail", 'increase(colane_jobs_ended_total{state="failed"}[1h]) > 20', "0m", "warning", "{{ $value }} jobs have failed within an hour."),  # noqa: E501
     AlertRule("ColaneDecidesSlowly", "rate(colane_decision_seconds_sum[5m]) / rate(colane_decision_seconds_count[5m]) > 0.5", "10m", "warning", "A turn's decisions take {{ $value }} s."),  # noqa: E501
     AlertRule("ColaneFaults", "increase(colane_faults_total[1h]) > 0", "0m", "warning", "The scheduler has met {{ $value }} faults of its own: see its log."),  # noqa: E501

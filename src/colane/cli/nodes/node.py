@@ -20,7 +20,7 @@ from colane.cli.output import ScreenColumn
 from colane.client.errors import SchedulerError
 from colane.engines import EngineError
 from colane.model.versions import own_version
-from colane.settings.table import DEVICES, POOL
+from colane.settings.table import DEVICES, POOL, TOPOLOGY
 
 if TYPE_CHECKING:
     from colane.api.nodes import NodeObject
@@ -73,6 +73,10 @@ def add(
         typer.Option("--devices", metavar=DEVICES.metavar, show_default=DEVICES.default_told, help=DEVICES.help),
     ] = None,
     pool: Annotated[str | None, typer.Option("--pool", show_default=POOL.default, help=POOL.help)] = None,
+    topology: Annotated[
+        str | None,
+        typer.Option("--topology", metavar=TOPOLOGY.metavar, show_default=TOPOLOGY.default_told, help=TOPOLOGY.help),
+    ] = None,
     python: Annotated[
         str,
         typer.Option(
@@ -107,7 +111,8 @@ def add(
         words = ssh_nodes.own_ssh(ssh)
     except ValueError as error:
         raise MisuseError(f"--ssh: {error}") from error
-    settings = {name: value for name, value in (("devices", devices), ("pool", pool)) if value is not None}
+    given = {"devices": devices, "pool": pool, "topology": topology}
+    settings = {name: value for name, value in given.items() if value is not None}
     places = [_place(text, words, folder) for text in hosts]
     with jobs.client() as scheduler:
         _demand_same_version(scheduler)

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import fcntl
 import inspect
 import json
 import logging
 import os
 import re
+import shutil
 import signal
 import socket
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, Final, NamedTuple, TextIO
 
 import typer
 
@@ -200,6 +203,26 @@ def node_name() -> str:
     return name or "node"
 
 
+LOG_MAX_BYTES: Final = 10_000_000
+STDERR: Final = Path("/proc/self/fd/2")
+
+
+class LogFile(logging.StreamHandler[TextIO]):
+    """Standard error that is a file, as where no systemd keeps a journal: once it is long it is moved to FILE.1."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write a line."""
+        super().emit(record)
+        with suppress(OSError):  # a full disk
+            if STDERR.stat().st_size > LOG_MAX_BYTES:
+                shutil.copyfile(STDERR, f"{STDERR.resolve()}.1")
+                os.ftruncate(2, 0)
+
+
 def log_to_stderr(who: str) -> None:
-    """Let warnings be read, one line each."""
-    logging.basicConfig(level=logging.WARNING, format=f"colane {who}: %(message)s", stream=sys.stderr)
+    """Let warnings be read, one line each, with their time where they are kept in a file."""
+    form, handler, is_file = f"colane {who}: %(message)s", logging.StreamHandler(sys.stderr), STDERR.is_file()
+    if is_file:
+        fcntl.fcntl(2, fcntl.F_SETFL, fcntl.fcntl(2, fcntl.F_GETFL) | os.O_APPEND)  # it is cut short
+        form, handler = f"%(asctime)s {form}", LogFile(sys.stderr)
+    logging.basicConfig(level=logging.WARNING, format=form, handlers=[handler])
