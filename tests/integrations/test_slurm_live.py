@@ -356,6 +356,18 @@ def test_nextflows_command_lines(shell: Shell, tmp_path: Path) -> None:
 
 
 def test_what_is_no_list_of_accounts_is_refused(shell: Shell) -> None:
+    assert shell("sacctmgr", "-nP", "show", "qos", "format=name,maxwall").out.splitlines() == [
+        "debug|30:00", "normal|", "sweep|",
+    ]  # fmt: skip
+    assert shell("sacctmgr", "list", "qos").out.split()[:6] == [
+        "Name",
+        "Priority",
+        "MaxWall",
+        "MaxTRES",
+        "debug",
+        "100",
+    ]
+    assert "format: flags is not known; these are: name" in shell("sacctmgr", "show", "qos", "format=Flags%20").err
     said = shell("sacctmgr", "add", "account", "lab")
     assert said.code == 1
     assert said.err.startswith("sacctmgr: error: add is not done here: there are no accounts")

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from getpass import getuser
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import Listener
 from pathlib import Path
@@ -270,6 +271,27 @@ def test_reservations_are_told_as_slurm_tells_them(cluster: Cluster, on_two: She
         assert "Users=ann,bob Accounts=(null) State=ACTIVE" in shown
         assert "Reservation other not found" in on_two("scontrol", "show", "reservation", "other").err
         refused = on_two("sbatch", "--reservation=course", "--wrap", "true")
-        assert "--nodelist" in refused.err
+        assert refused.err == "sbatch: error: --reservation 'course' is of ann, bob\n"
+        refused = on_two("srun", "--reservation=other", "true")
+        assert "'other': there is no such reservation; sinfo -T lists those there are" in refused.err
     finally:
         cluster.client().unreserve(made["name"])
+
+
+def test_jobs_go_to_the_machines_of_their_reservation(cluster: Cluster, on_two: Shell) -> None:
+    made = cluster.client().reserve(nodes="node-2", to="now+90m", users=["ann", getuser()], name="mine")
+    later = cluster.client().reserve(nodes="node-1", to="now+3h", users=[getuser()], name="later", **{"from": "now+2h"})
+    try:
+        for words, variables in ((["--reservation=mine"], {}), ([], {"SBATCH_RESERVATION": "mine"})):
+            done = on_two("sbatch", "-W", *words, "--wrap", "true", **variables)
+            assert done.code == 0, done
+            assert on_two("sacct", "-XnP", "-j", done.out.split()[-1], "-o", "NodeList").out.strip() == "node-2"
+        refused = on_two("sbatch", "--reservation=mine", "-w", "node-1", "--wrap", "true")
+        assert "'mine' is of node-2, and none of these is named here" in refused.err
+        number = int(on_two("sbatch", "--parsable", "--reservation=later", "--wrap", "true").out)
+        told = cluster.client().why(number)
+        assert (told["why"], cluster.client().job(number)["needs"]["nodes"]) == ("begins-later", "node-1")
+        cluster.client().cancel(number)
+    finally:
+        cluster.client().unreserve(made["name"])
+        cluster.client().unreserve(later["name"])

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from colane.lanes.turns import Contender, LaneRequest, TurnClock, grant, next_holder, shares, yields_to
+from colane.lanes.turns import Contender, LaneRequest, TurnClock, grant, precedence, shares, yields_to
 from colane.model.placement import TurnRule
 
 RULES = st.sampled_from(TurnRule)
 SECONDS = st.floats(0, 1e6, allow_nan=False)
 LENGTHS = st.floats(1e-3, 1e3)
+
+
+def next_holder(rule: TurnRule, ready: Sequence[Contender]) -> int | None:
+    return min(ready, key=lambda member: precedence(rule, member)).id if ready else None
 
 
 @st.composite

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from colane.model.lengths import BIN_MAX, JOBS_MAX, FamilyLengths, LengthBin, bin_of, bounds_s
+from colane.model.lengths import BIN_MAX, BINS_PER_OCTAVE, JOBS_MAX, FamilyLengths, LengthBin, bin_of
 from colane.perf.length_law import (
     BINS,
     COMMON_PARTS,
@@ -205,7 +205,9 @@ def test_a_record_is_bounded_and_holds_each_job_where_it_belongs(runs_s: list[fl
     record = FamilyLengths("f")
     for run_s in runs_s:
         record = record.with_job(run_s)
-        lower_s, upper_s = bounds_s(bin_of(run_s))
+        number = bin_of(run_s)
+        lower_s, upper_s = (2.0 ** (at / BINS_PER_OCTAVE) for at in (number, number + 1))
+        lower_s = lower_s if number else 0.0
         assert lower_s <= max(1.0, run_s)
         assert run_s < upper_s or bin_of(run_s) == BIN_MAX
     assert record.jobs == pytest.approx(len(runs_s))

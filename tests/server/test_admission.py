@@ -217,13 +217,13 @@ class TestHardware:
         assert problem == Problem("gpus", message)
         assert take(run(gpus="5..8"), Hardware()).spec.gpus == 8
 
-    def test_cores_of_cpu_devices_are_not_for_jobs_without_gpus(self) -> None:
+    def test_jobs_without_gpus_share_cores_of_cpu_devices(self) -> None:
         device = Gpu(index=0, uuid="cpu-0", type="cpu", memory_bytes=GB, cores=(0, 1, 2))
         machine = Hardware([Node(name="a", gpus=(device,), cores=(0, 1, 2, 3), host_memory_bytes=GB)])
-        assert take(run(gpus=0, cores=1), machine).spec.cores == 1
-        (problem,) = refusal(run(gpus=0, cores=2), machine)
+        assert take(run(gpus=0, cores=4), machine).spec.cores == 4
+        (problem,) = refusal(run(gpus=0, cores=5), machine)
         assert problem.field == "cores"
-        assert "no node of pool default has more than 1 outside its cpu devices" in problem.message
+        assert problem.message == "asks for 5, but no node of pool default has more than 4; ask for no more than that"
         assert take(run(gpus=1, cores=2), machine).spec.cores == 2
 
     def test_needs_no_single_node_has_together(self) -> None:

@@ -239,7 +239,7 @@ async def test_openapi_names_every_endpoint_of_the_interfaces() -> None:
             "/job/{number}/stacks", "/job/{number}/terminal",
             "/job/{number}/request", "/job/{number}/requeue", "/job/{number}/change", "/job/{number}/start",
             "/job/{number}/suspend", "/job/{number}/resume",
-            "/live_jobs", "/node", "/nodes", "/agent_settings", "/pools", "/node/{name}",
+            "/live_jobs", "/node", "/nodes", "/agent_settings", "/pools", "/qos", "/node/{name}",
             "/node/{name}/report", "/node/{name}/drain",
             "/finished_job", "/finished_jobs", "/listing", "/last_job", "/profiles", "/measurements",
             "/events", "/health",

@@ -71,7 +71,7 @@ async def test_every_endpoint_answers_what_it_declares() -> None:
             report(launched(first, progress=STEPS, use=USE), messages=["well"], devices=[SEEN]),
         )
         of_job = [f"/job/{first}/{what}" for what in ("efficiency", "cost", "co_runners", "stacks")]
-        seeing = ("/overview", "/timeline", "/usage/days", "/usage/budgets", "/reservations", *of_job)
+        seeing = ("/overview", "/timeline", "/usage/days", "/usage/budgets", "/reservations", "/qos", *of_job)
         drawn = ("/samples/cluster", "/timeline/moves", "/page_rows", "/page_rows?overview=true")
         await w.good("GET", "/agent_settings")
         await w.good("GET", "/pools")

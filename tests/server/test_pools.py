@@ -320,3 +320,12 @@ async def test_no_pool_of_several_is_refused_with_the_cause_of_each(
         assert answer.status_code == 422, answer.text
         (told,) = answer.json()["detail"]
         assert (told["field"], says in told["message"]) == (field, True), told
+
+
+async def test_ways_to_be_served_are_told_the_operators_own_too(rules: Any) -> None:
+    async with world(pools=rules) as w:
+        told = {one["name"]: one for one in await w.good("GET", "/qos")}
+    assert list(told) == ["debug", "normal", "sweep", "vip", "long"]
+    assert told["vip"] == {
+        "name": "vip", "priority": 50, "time_limit_max_s": 21_600.0, "gpus_max": 3, "users": None, "groups": ["lab"],
+    }  # fmt: skip

@@ -67,3 +67,21 @@ async def test_what_cannot_be_kept_is_refused_in_one_line(change: dict[str, Any]
         assert "\n" not in str(said)
         assert await w.good("GET", "/reservations") == [made], "nothing half done"
         assert (await w.refused("DELETE", "/reservation/none"))[0] == 404
+
+
+@pytest.mark.parametrize(
+    ("user", "asked", "is_refused"),
+    [("bob", "2h", True), ("bob", None, True), ("bob", "40m", False), ("bob", "10m", False), ("ann", "2h", False),
+     ("ann", None, False)],
+)  # fmt: skip
+async def test_a_running_jobs_limit_is_not_raised_past_a_reservation(
+    user: str, asked: str | None, *, is_refused: bool
+) -> None:
+    async with world() as w:
+        await w.good("POST", "/node", node(gpus=1))
+        await w.good("POST", "/reservations", ASK)
+        job = await w.submit(**SLEEP, user=user, time_limit="20m")
+        await w.line(lambda line: line.body.get("job") == job and line.body.get("state") == "assigned")
+        answer = await w.http.post(f"/job/{job}/change", json={"time_limit": asked})
+        assert answer.status_code == (422 if is_refused else 200), answer.text
+        assert ("from when n1 is kept for reservation ann-1 of ann" in answer.text) is is_refused

@@ -355,6 +355,17 @@ class PoolObject(TypedDict):
     features: dict[str, list[str]]
 
 
+class QosObject(TypedDict):
+    """How jobs may be served by one name (`qos`), and whose they may be; null bounds nothing."""
+
+    name: str
+    priority: int
+    time_limit_max_s: float | None
+    gpus_max: int | None
+    users: list[str] | None
+    groups: list[str] | None
+
+
 class AgentSettingsAnswer(TypedDict):
     """The answer of `/agent_settings`: what agents are set to where nothing else is said to them, and their lease."""
 

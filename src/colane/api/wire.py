@@ -17,11 +17,9 @@ NodeName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]
 """Node names stand in URLs, file names and `node/index`."""
 
 
-def _duration(value: object) -> object:
-    return parse_duration_s(value) if isinstance(value, str) else value
-
-
-DurationText = Annotated[Seconds, BeforeValidator(_duration)]
+DurationText = Annotated[
+    Seconds, BeforeValidator(lambda value: parse_duration_s(value) if isinstance(value, str) else value)
+]
 
 
 class WireModel(BaseModel):

@@ -41,7 +41,14 @@ if TYPE_CHECKING:
     import httpx
 
     from colane.api.jobs import JobIdAnswer, JobIdsAnswer, JobObject, JobRequestObject, ListingAnswer, WhyAnswer
-    from colane.api.nodes import AgentSettingsAnswer, NodeObject, PoolObject, RemovedNodesAnswer, ReservedObject
+    from colane.api.nodes import (
+        AgentSettingsAnswer,
+        NodeObject,
+        PoolObject,
+        QosObject,
+        RemovedNodesAnswer,
+        ReservedObject,
+    )
     from colane.api.of_record import MeasurementObject, ProfileObject
     from colane.api.plans import PlanAnswer, StartAnswer
     from colane.api.records import (
@@ -328,6 +335,10 @@ class Client:
     def undrain(self, name: str) -> None:
         """Let a node take jobs again."""
         self.act(UNDRAIN, name)
+
+    def qos(self) -> list[QosObject]:
+        """Return how jobs may be served."""
+        return list(self._get("/qos"))
 
     def reservations(self) -> list[ReservedObject]:
         """Return for which users nodes are kept, and from when to when."""

@@ -45,7 +45,7 @@ class Session:
 
     def measure_alone(self, subjects: Iterable[Subject]) -> None:
         """Run each alone."""
-        for subject in _each_once(subjects):
+        for subject in {subject.key: subject for subject in subjects}.values():
             try:
                 self.runs.append(self.profiler.alone(subject))
             except OutOfTimeError as error:
@@ -144,7 +144,3 @@ def modes_for(subjects: Iterable[Subject], *, mps: bool | None) -> tuple[bool, .
 def set_name(group: Iterable[Subject]) -> str:
     """Return the names of a set's jobs, joined by +."""
     return " + ".join(subject.name for subject in group)
-
-
-def _each_once(subjects: Iterable[Subject]) -> list[Subject]:
-    return list({subject.key: subject for subject in subjects}.values())

@@ -8,7 +8,7 @@ mbm_total_bytes` counts bytes by cache, `schemata` has a line `MB:0=100;1=100`, 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -89,7 +89,8 @@ class Resctrl:
 
     def read(self) -> tuple[int, dict[str, int]]:
         """Bytes so far: of all processes, and of each job. A group the processor lost count of is left out."""
-        groups = [self._root, *(path for path in _control_groups(self._root))]
+        there = self._root.iterdir()
+        groups = [self._root, *(path for path in there if (path / "schemata").exists() and path.name != "info")]
         total = sum(filter(None, map(_counted, groups)))
         own = {name: _counted(self._group(name)) for name in self._tasks}
         return total, {name: count for name, count in own.items() if count is not None}
@@ -153,10 +154,6 @@ def _bounds(group: Path) -> dict[str, int]:
             if kind == "MB":
                 return {cache: int(value) for cache, _, value in (part.partition("=") for part in parts.split(";"))}
     return {}
-
-
-def _control_groups(root: Path) -> Iterator[Path]:
-    return (path for path in root.iterdir() if (path / "schemata").exists() and path.name != "info")
 
 
 def _counted(group: Path) -> int | None:

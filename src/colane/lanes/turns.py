@@ -52,13 +52,6 @@ def precedence(rule: TurnRule, member: Contender) -> _Key:
     return (not member.serves, _KEYS[rule](member), member.arrived, member.id)
 
 
-def next_holder(rule: TurnRule, ready: Sequence[Contender]) -> int | None:
-    """Say which of the ready jobs runs next; None when none is ready."""
-    if not ready:
-        return None
-    return min(ready, key=lambda member: precedence(rule, member)).id
-
-
 def yields_to(rule: TurnRule, holder: Contender, other: Contender, *, quantum_over: bool) -> bool:
     """Whether the holder of a lane should give it up because `other` is ready.
 

@@ -49,9 +49,3 @@ class FamilyLengths(NamedTuple):
 def bin_of(service_s: float) -> int:
     """Return the bin of a time in seconds."""
     return min(BIN_MAX, floor(log2(service_s) * BINS_PER_OCTAVE)) if service_s > 1.0 else 0
-
-
-def bounds_s(number: int) -> tuple[float, float]:
-    """Return from which time in seconds up to which a bin reaches."""
-    lower_s, upper_s = (2.0 ** (at / BINS_PER_OCTAVE) for at in (number, number + 1))
-    return lower_s if number else 0.0, upper_s

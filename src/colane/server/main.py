@@ -126,7 +126,7 @@ async def _serve(config: ServerConfig, on_listening: Callable[[str], None] | Non
         url = url_of(config.host, listener.getsockname()[1], "http" if config.tls is None else "https")
         config = replace(config, own_url=config.own_url or _reached_from_afar(config, url))
         service, standby = make_standby(store, config) if config.standby else (make_service(store, config), None)
-        stack.callback(_withdraw, config.state_dir / SERVER_FILE)
+        stack.callback((config.state_dir / SERVER_FILE).unlink, missing_ok=True)
 
         def announce() -> None:
             _publish(config.state_dir / SERVER_FILE, url, local is not None)
@@ -306,10 +306,6 @@ def _publish(path: Path, url: str, has_socket: bool) -> None:
         fresh.replace(path)
     except OSError as error:
         raise _unwritable(path.parent, error) from error
-
-
-def _withdraw(path: Path) -> None:
-    path.unlink(missing_ok=True)
 
 
 def about_users() -> str:

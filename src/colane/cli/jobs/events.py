@@ -73,7 +73,8 @@ def events(
             elif as_json:
                 output.say(json.dumps(whole))
             else:
-                output.say(f"{_clock(event.body['at_s'])}  {_text(event)}")
+                at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(event.body["at_s"]))
+                output.say(f"{at}  {_text(event)}")
 
 
 def _fields() -> set[str]:
@@ -100,10 +101,6 @@ def _chosen(
     yield from before
     if follow:
         yield from filter(is_wanted, scheduler.events(max(newest, start)))
-
-
-def _clock(at_s: float) -> str:
-    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at_s))
 
 
 def _text(event: Event) -> str:

@@ -118,7 +118,7 @@ def list_jobs(
         else:
             listed = scheduler.listing(most, ended=everything, user=user, labels=labels, elements=elements)
             found, left_out = listed["jobs"], _left_out(listed["left_out"])
-    if printed(template, as_json, map(_object, found), known=jobs.LATE_FIELDS):
+    if printed(template, as_json, map(jobs.with_figures, found), known=jobs.LATE_FIELDS):
         return
     table(found, idle, expects=start)
     if not found:
@@ -217,10 +217,6 @@ def _ask_why(scheduler: Client, found: list[JobObject]) -> None:
         with suppress(Refused):  # it has ended and was forgotten meanwhile
             reason = scheduler.why(job["id"])
             job["why"], job["reason"] = reason["why"], reason["sentence"]
-
-
-def _object(job: JobObject) -> dict[str, object]:
-    return jobs.with_figures(job)
 
 
 def _row(job: JobObject, name: str, idle_s: float | None) -> list[str]:

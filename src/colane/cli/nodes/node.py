@@ -157,7 +157,7 @@ def list_added(as_json: output.Json = False, template: Format = None) -> None:
             str(len(node["gpus"])),
             str(len(node["jobs"])),
             (node.get("agent_version") or "?") + " !" * differs(node),
-            _at(noted.get(node["name"])),
+            noted[node["name"]].at if node["name"] in noted else "",
         ]
         for node in nodes
     ]
@@ -317,10 +317,6 @@ def _listed(node: NodeObject, place: SshNode | None) -> dict[str, Any]:
         "differs": differs(node),
         "at": None if place is None else place.at,
     }
-
-
-def _at(place: SshNode | None) -> str:
-    return "" if place is None else place.at
 
 
 def _devices(node: NodeObject) -> str:

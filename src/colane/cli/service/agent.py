@@ -107,7 +107,8 @@ def agent(start: ServiceStart) -> None:
     log_to_stderr("agent")
     values = start.values(AGENT)
     url, found_token = _scheduler(start, values)
-    token, state_dir = token_of(start, values) or found_token, _state_dir(values)
+    token = token_of(start, values) or found_token
+    state_dir = values[AGENT_STATE] or (default_state_dir() / AGENT_DIR).expanduser().absolute()
     told = told_by_scheduler(url, token, state_dir)
     values = start.values(AGENT, told=told.settings)
     if told.lease_s is not None:
@@ -127,10 +128,6 @@ def agent(start: ServiceStart) -> None:
         raise (MisuseError if str(error).startswith(("--devices", "--topology", "--tls-cert")) else FailureError)(
             str(error)
         ) from error
-
-
-def _state_dir(values: Values) -> Path:
-    return values[AGENT_STATE] or (default_state_dir() / AGENT_DIR).expanduser().absolute()
 
 
 def _scheduler(start: ServiceStart, values: Values) -> tuple[str, str | None]:

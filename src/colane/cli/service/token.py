@@ -86,12 +86,9 @@ def list_tokens(as_json: output.Json = False, template: Format = None) -> None:
     if printed(template, as_json, known):
         return
     columns = [ScreenColumn(heading) for heading in ("ID", "ROLE", "NAME", "MADE", "BY")]
-    rows = [[one["id"], one["role"], one["name"], _day(one["made_s"]), one["made_by"]] for one in known]
+    days = [time.strftime("%Y-%m-%d", time.localtime(one["made_s"])) for one in known]
+    rows = [[one["id"], one["role"], one["name"], day, one["made_by"]] for one, day in zip(known, days, strict=True)]
     output.print_table(columns, rows)
-
-
-def _day(at_s: float) -> str:
-    return time.strftime("%Y-%m-%d", time.localtime(at_s))
 
 
 def revoke(token: Annotated[str, typer.Argument(metavar="ID", help="As colane token list shows it.")]) -> None:

@@ -168,12 +168,10 @@ def _construct(path: Path, loader: yaml.SafeLoader, node: yaml.Node) -> Object:
         if key.value in TEXT_FIELDS and isinstance(value, yaml.MappingNode):
             _refuse_twice(path, value)
             pairs = [(name, entry) for name, entry in value.value if isinstance(entry, yaml.ScalarNode)]
-            job[key.value] |= {name.value: _as_written(entry) for name, entry in pairs}
+            job[key.value] |= {
+                name.value: "" if entry.tag == "tag:yaml.org,2002:null" else str(entry.value) for name, entry in pairs
+            }
     return {str(name): value for name, value in job.items()}
-
-
-def _as_written(node: yaml.ScalarNode) -> str:
-    return "" if node.tag == "tag:yaml.org,2002:null" else str(node.value)
 
 
 def _refuse_twice(path: Path, node: yaml.MappingNode) -> None:

@@ -46,7 +46,8 @@ def runnable(words: Sequence[str], workdir: str | None = None) -> list[str]:
     if "/" in words[0] or shutil.which(words[0]) or not script.is_file():
         return list(words)
     first = _head(script).partition("\n")[0]
-    named = first[2:].split() if first.startswith("#!") else _interpreter(script.suffix)
+    able = [name for name in INTERPRETERS.get(script.suffix, ()) if shutil.which(name)]
+    named = first[2:].split() if first.startswith("#!") else able[:1]
     if not named:
         raise MisuseError(f"{words[0]} is a file and no program; name what runs it: colane submit -- bash {words[0]}")
     return [*named, *words]
@@ -93,10 +94,6 @@ def missing_directory(workdir: object) -> str | None:
     if not is_directory:
         return f"{workdir} is no directory here: name another"
     return None if os.access(workdir, os.X_OK) else f"{workdir} may not be entered here: name another"
-
-
-def _interpreter(suffix: str) -> list[str]:
-    return [name for name in INTERPRETERS.get(suffix, ()) if shutil.which(name)][:1]
 
 
 def directives(command: object, workdir: str) -> str | None:

@@ -62,12 +62,8 @@ TABLE: Final = (
         "--ignore-pbs",
         N, NO_EFFECT,
     ),
-    OptionRow("-w,--nodelist -x,--exclude -C,--constraint --priority --mail-user --mail-type", V, DONE),
+    OptionRow("-w,--nodelist -x,--exclude -C,--constraint --priority --mail-user --mail-type --reservation", V, DONE),
     OptionRow("-F,--nodefile", V, REFUSED, "name the machines: --nodelist"),
-    OptionRow(
-        "--reservation", V, REFUSED,
-        "jobs of users for which nodes are reserved start there by themselves; or name these: --nodelist",
-    ),
     OptionRow("--bb --bbf", V, REFUSED, "Colane has none"),
     OptionRow(
         "-L,--licenses", V, REFUSED, "jobs that share a licence go one after the other: --dependency=singleton, or an "

@@ -33,11 +33,6 @@ def _state(row: SlurmRow) -> str:
     return "RUNNING" if row.state in {"CONFIGURING", "COMPLETING", "SUSPENDED"} else row.state
 
 
-def _total_cpu(row: SlurmRow) -> str:
-    """What its processes had of cores, from their mean use of them."""
-    return long_duration(row.used["cores"] * row.used["ran"]) if "cores" in row.used else ""
-
-
 COLUMNS: Final[Mapping[str, tuple[str, int, Callable[[SlurmRow], object]]]] = {
     name.lower(): (name, width, value)
     for name, width, value in (
@@ -53,7 +48,7 @@ COLUMNS: Final[Mapping[str, tuple[str, int, Callable[[SlurmRow], object]]]] = {
         ("NCPUS", 10, lambda row: row.cores),
         ("CPUTime", 10, lambda row: long_duration(row.cores * row.elapsed_s)),
         ("CPUTimeRAW", 10, lambda row: int(row.cores * row.elapsed_s)),
-        ("TotalCPU", 10, _total_cpu),
+        ("TotalCPU", 10, lambda row: long_duration(row.used["cores"] * row.used["ran"]) if "cores" in row.used else ""),
         ("MaxRSS", 10, lambda row: f"{row.used['host-memory'] / 1024:.0f}K" if "host-memory" in row.used else ""),
         ("NNodes", 8, lambda row: row.node_count),
         ("AllocNodes", 10, lambda row: len(row.job.get("nodes") or [])),

@@ -6,7 +6,10 @@ import os
 import re
 import shlex
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
+from getpass import getuser
+from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
@@ -22,6 +25,7 @@ from colane.integrations.slurm.request import build, typed_of
 from colane.integrations.slurm.rows import moment
 from colane.model.field_values import Flag, Number, TextMap, Whole
 from colane.model.job_fields import JOB_FIELDS, JobField
+from colane.model.job_spec import is_among
 from colane.model.limits import POOLS_LABEL
 
 if TYPE_CHECKING:
@@ -156,6 +160,7 @@ VARIABLES: Final = {
     "SBATCH_OUTPUT": "output",
     "SBATCH_PARTITION": "partition",
     "SBATCH_QOS": "qos",
+    "SBATCH_RESERVATION": "reservation",
     "SBATCH_SIGNAL": "signal",
     "SBATCH_TIMELIMIT": "time",
 }
@@ -179,7 +184,7 @@ def run(words: Sequence[str], shims: str) -> int:
     if options.get("quiet") is None:
         tell([*script.notes, *([passed] if passed else [])], options)
     with contact.client() as scheduler:
-        check_partition(scheduler, options)
+        settle_place(scheduler, options, request)
         if options.get("test-only") is not None:
             contact.note("sbatch", _planned(_taken(request, options, lambda asked: scheduler.plan([asked]))))
             return 0
@@ -250,8 +255,11 @@ def _refusal(refused: Refused, options: SlurmOptions) -> SlurmError:
     return SlurmError("; ".join(" ".join(one.split()) for one in said))
 
 
-def check_partition(scheduler: Client, options: SlurmOptions) -> None:
-    """Refuse a partition that no machine is of, as Slurm does. Raises SlurmError: no machine is."""
+def settle_place(scheduler: Client, options: SlurmOptions, request: dict[str, Any]) -> None:
+    """Refuse a partition that no machine is of, as Slurm does, and let a job go to the machines of its reservation.
+
+    Raises SlurmError: no machine is, there is no such reservation, or it is not of this user.
+    """
     named = options.get("partition")
     if named:
         pools = sorted({str(node["pool"]) for node in scheduler.nodes()})
@@ -260,6 +268,21 @@ def check_partition(scheduler: Client, options: SlurmOptions) -> None:
             raise SlurmError(
                 f"{options.place('partition')} must be a pool of machines here: {there}; got {unknown[0]!r}"
             )
+    name = options.get("reservation")
+    if name is None:
+        return
+    place = options.place("reservation")
+    one = next((one for one in scheduler.reservations() if one["name"] == name), None)
+    if one is None:
+        raise SlurmError(f"{place} {name!r}: there is no such reservation; sinfo -T lists those there are")
+    if getuser() not in one["users"]:
+        raise SlurmError(f"{place} {name!r} is of {', '.join(one['users'])}")
+    nodes = [node for node in one["nodes"] if is_among(request.get("nodes", ""), node)]
+    if not nodes:
+        raise SlurmError(f"{place} {name!r} is of {', '.join(one['nodes'])}, and none of these is named here")
+    request["nodes"] = ",".join(nodes)
+    if (wait_s := one["from_s"] - time.time()) > 0:
+        request.setdefault("begin", f"now+{ceil(wait_s)}s")
 
 
 def open_mode(options: SlurmOptions) -> str:

@@ -64,7 +64,12 @@ LETTERS: Final[Mapping[str, Column]] = {
     "m": ("MEMORY", lambda some: some[0].node["host_memory_bytes"] // 2**20),
     "G": ("GRES", lambda some: some[0].gres),
     "f": ("AVAIL_FEATURES", lambda some: ",".join(some[0].features) or "(null)"),
-    "F": ("NODES(A/I/O/T)", lambda some: _counted([USES.get(each.state, "O") for each in some])),
+    "F": (
+        "NODES(A/I/O/T)",
+        lambda some: "/".join(
+            [*(str([USES.get(each.state, "O") for each in some].count(use)) for use in "AIO"), str(len(some))]
+        ),
+    ),
     "E": ("REASON", lambda some: _out_of_use(some[0])[0]),
     "u": ("USER", lambda some: _out_of_use(some[0])[1]),
     "H": ("TIMESTAMP", lambda some: _out_of_use(some[0])[2]),
@@ -163,10 +168,6 @@ def _out_of_use(each: SlurmNode) -> tuple[str, str, str]:
 def state_of(node: NodeObject) -> str:
     """Return Slurm's word for what a machine does."""
     return slurm_word(node["state"], len(node["gpus"]), len(lanes_of(node)), has_jobs=bool(node["jobs"]))
-
-
-def _counted(uses: Sequence[str]) -> str:
-    return "/".join(str(uses.count(use)) for use in "AIO") + f"/{len(uses)}"
 
 
 def _line(text: str, value: Callable[[str], object]) -> str:

@@ -35,10 +35,6 @@ Column = tuple[str, Callable[[SlurmRow], object]]
 T = TypeVar("T")
 
 
-def _place(row: SlurmRow) -> str:
-    return row.nodes or f"({row.reason})"
-
-
 def _limit(row: SlurmRow) -> str:
     limit_s: float | None = row.in_force("time_limit_s")
     return duration(limit_s)
@@ -48,10 +44,6 @@ def _left(row: SlurmRow) -> str:
     limit_s: float | None = row.in_force("time_limit_s")
     left_s = facts_of(row.job)["limit_left_s"]
     return duration(limit_s if left_s is None or row.waiting else left_s)
-
-
-def _gres(row: SlurmRow) -> str:
-    return f"gres/gpu:{row.need('gpus') // row.node_count}" if row.need("gpus") else NONE
 
 
 def _expected_end(row: SlurmRow) -> str:
@@ -64,10 +56,6 @@ def _begin_s(row: SlurmRow) -> float | None:
     held = [hold["until_s"] for hold in row.job.get("holds") or [] if hold["until_s"] is not None]
     known = row.start_s if row.start_s is not None else row.expected_s
     return max(held, default=None) if known is None else known
-
-
-def _memory(row: SlurmRow) -> str:
-    return f"{row.need('host_memory_bytes') // 2**20}M" if row.need("host_memory_bytes") else "0"
 
 
 LETTERS: Final[Mapping[str, Column]] = {
@@ -89,7 +77,7 @@ LETTERS: Final[Mapping[str, Column]] = {
     "D": ("NODES", lambda row: row.node_count),
     "N": ("NODELIST", lambda row: row.nodes),
     "B": ("EXEC_HOST", lambda row: row.nodes.partition(",")[0] or "n/a"),
-    "R": ("NODELIST(REASON)", _place),
+    "R": ("NODELIST(REASON)", lambda row: row.nodes or f"({row.reason})"),
     "r": ("REASON", lambda row: row.reason),
     "P": ("PARTITION", lambda row: row.job["pool"]),
     "p": ("PRIORITY", lambda row: row.job["priority"]),
@@ -98,8 +86,11 @@ LETTERS: Final[Mapping[str, Column]] = {
     "q": ("QOS", lambda row: row.qos),
     "C": ("CPUS", lambda row: row.cores),
     "c": ("MIN_CPUS", lambda row: row.cores),
-    "b": ("TRES_PER_NODE", _gres),
-    "m": ("MIN_MEMORY", _memory),
+    "b": ("TRES_PER_NODE", lambda row: f"gres/gpu:{row.need('gpus') // row.node_count}" if row.need("gpus") else NONE),
+    "m": (
+        "MIN_MEMORY",
+        lambda row: f"{row.need('host_memory_bytes') // 2**20}M" if row.need("host_memory_bytes") else "0",
+    ),
     "k": ("COMMENT", lambda row: row.job["comment"] or "(null)"),
     "Z": ("WORK_DIR", lambda row: row.job.get("workdir") or NONE),
     "o": ("COMMAND", lambda row: row.job["name"]),

@@ -20,7 +20,7 @@ from colane.integrations.slurm.contact import SlurmError
 from colane.integrations.slurm.launch import BatchFiles, command
 from colane.integrations.slurm.options import SlurmOptions, parse
 from colane.integrations.slurm.request import build, count_of, job_name, nodes_of, read, tasks_of
-from colane.integrations.slurm.sbatch import check_partition, hand_in, open_mode, tell
+from colane.integrations.slurm.sbatch import hand_in, open_mode, settle_place, tell
 from colane.integrations.slurm.slots import StepSlots
 from colane.model.words import count
 
@@ -88,7 +88,7 @@ def _request(options: SlurmOptions, words: Sequence[str], shims: str) -> dict[st
 
 def _handed_in(scheduler: Client, options: SlurmOptions, request: dict[str, Any], verb: str) -> int:
     tell((), options, verb)
-    check_partition(scheduler, options)
+    settle_place(scheduler, options, request)
     job_id = hand_in(scheduler, request, options, verb)
     contact.note(verb, f"job {job_id} queued")
     return job_id

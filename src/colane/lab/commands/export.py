@@ -264,7 +264,7 @@ def export_jobs(
         when = " in this time" if window.until_s else ""
         raise FailureError(f"no job has run and ended yet{when}" + (" with these labels" if wanted else ""))
     profiles, nodes = read_profiles(scheduler), scheduler.nodes()
-    types = _gpu_types(nodes)
+    types = {f"{node['name']}/{gpu['index']}": gpu["type"] for node in nodes for gpu in node["gpus"]}
     there = device_uses([*ran, *(item for item in live if item["start_s"] is not None)], types)
     table = measured.from_profiles(profiles.values(), read_measurements(scheduler))
     table = replace(table, overhead=fit(list(run_overheads(ran, there, table))))
@@ -329,10 +329,6 @@ def _shared_ratio(item: JobObject, there: Mapping[str, Sequence[DeviceUse]]) -> 
     others = (use for gpu in item["gpus"] for use in there[gpu] if use.job != item["id"])
     overlap_s = sum(max(0.0, min(end_s, use.end_s) - max(start_s, use.start_s)) for use in others)
     return overlap_s / (end_s - start_s) if end_s > start_s else 0.0
-
-
-def _gpu_types(nodes: Sequence[NodeObject]) -> dict[str, str]:
-    return {f"{node['name']}/{gpu['index']}": gpu["type"] for node in nodes for gpu in node["gpus"]}
 
 
 class KnownOfRuns(NamedTuple):

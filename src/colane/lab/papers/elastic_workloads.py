@@ -68,7 +68,7 @@ def evaluate(table: PolluxTable, seeds: int, jobs: int, effort: Effort = FULL) -
         effort: Who is told what runs.
     """
     ways = {}
-    for name in (*CHOSEN, ASKED, *map(_static, SIZES)):
+    for name in (*CHOSEN, ASKED, *(f"static-{gpus}" for gpus in SIZES)):
         effort.tell(f"Pollux's applications under {name}, {count(seeds, 'seed')}")
         ways[name] = _contest(table, name, seeds, jobs)
     each = [
@@ -153,10 +153,6 @@ def simulated(table: PolluxTable, name: str, seed: int, jobs: int) -> Run:
 
 def _policy(name: str) -> Policy:
     return create(name) if name in CHOSEN else replace(create("fifo", as_published=True), name=name)
-
-
-def _static(gpus: int) -> str:
-    return f"static-{gpus}"
 
 
 def drawn(table: PolluxTable, name: str, seed: int, jobs: int) -> Workload:

@@ -21,11 +21,6 @@ _FIELDS = {
 }
 
 
-CPU_DEVICES_HINT = (
-    " outside its cpu devices, whose cores are for jobs that have these; leave cores out, and the job shares all cores"
-)
-
-
 class Hardware:
     """What all registered nodes have. Lost nodes count: they may come back."""
 
@@ -63,8 +58,7 @@ class Hardware:
             return Problem("gpu_memory_bytes", f"asks for {need}, but {where}; the largest has {most}")
         if lack in _FIELDS:
             text = f"asks for {need}, but no node of pool {spec.pool} has more than {most:.0f}"
-            hint = CPU_DEVICES_HINT if lack is Lack.CORES and not spec.gpus else "; ask for no more than that"
-            return Problem(_FIELDS[lack], text + hint)
+            return Problem(_FIELDS[lack], f"{text}; ask for no more than that")
         return Problem("gpus", _over_nodes(spec, shortfall) if spec.multi_node else _on_a_node(spec, shortfall))
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from colane.api.job_request import JobRequest
-from colane.api.nodes import PoolObject
+from colane.api.nodes import PoolObject, QosObject
 from colane.model.job_spec import is_among, parse_nodes
 from colane.model.limits import QOS_LABEL
 from colane.model.problem import Problem
@@ -99,6 +99,20 @@ class PoolRules:
                 "features": {name: list(nodes) for name, nodes in self.features.items()},
             }
             for pool, rule in ((pool, self.of(pool)) for pool in pools)
+        ]
+
+    def ways(self) -> list[QosObject]:
+        """What callers are told of how jobs may be served."""
+        return [
+            {
+                "name": name,
+                "priority": way.priority,
+                "time_limit_max_s": way.time_limit_max_s,
+                "gpus_max": way.gpus_max,
+                "users": None if way.users is None else list(way.users),
+                "groups": None if way.groups is None else list(way.groups),
+            }
+            for name, way in self.served.items()
         ]
 
     def of(self, pool: str) -> PoolRule:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from math import inf
 from typing import Any, Final
 
 from colane.api.job_request import ChangeBody, ResumeBody, SuspendBody
@@ -23,6 +24,7 @@ from colane.server.handlers import ownership
 from colane.server.parts import Parts
 from colane.server.store.store import LAUNCH_SPECS
 from colane.server.submitting.admission import begin_hold
+from colane.server.submitting.asked_conditions import time_text
 from colane.server.writer import changes
 from colane.verbs.of_jobs import Deed, JobVerb
 
@@ -62,6 +64,15 @@ def _demand_allowed(turn: Turn, job: Job, limit_s: float | None, pools: PoolRule
     qos = str((kept.get(ASKED) or {}).get("qos", USUAL))
     if problems := [*pools.too_long(job.spec.pool, limit_s, qos)]:
         raise RefusedError(422, problems)
+    was_s = job.effective.time_limit_s
+    if job.placement is None or was_s is None or (limit_s is not None and limit_s <= was_s):
+        return
+    end_s = inf if limit_s is None else (turn.now_s if job.start_s is None else job.start_s) + limit_s
+    for node in job.placement.nodes:
+        for one in turn.reservations_of(turn.read_model.nodes[node].node):
+            if job.spec.user not in one.users and one.from_s < end_s and one.to_s > turn.now_s:
+                text = f"must end before {time_text(one.from_s)}, from when {node} is kept for {one.told}"
+                raise RefusedError.because(422, text, "time_limit")
 
 
 @dataclass(slots=True)

@@ -12,7 +12,7 @@ from typing import Final
 
 from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from colane.client.hosts import LOOPBACK_NAMES, host_name
@@ -131,7 +131,9 @@ class Gate:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        answering = self._rules.leading.guarded(scope, receive, send, _lapsed)
+        answering = self._rules.leading.guarded(
+            scope, receive, send, lambda: refusal_response(RefusedError.because(503, LAPSED))
+        )
         try:
             headers = Headers(scope=scope)
             caller = self._judge(scope, headers)
@@ -206,10 +208,6 @@ class Gate:
             if add(len(chunk)) > limit:
                 raise _too_large(limit, scope["path"])
         return replay([{"type": "http.request", "body": b"".join(chunks), "more_body": False}], receive)
-
-
-def _lapsed() -> Response:
-    return refusal_response(RefusedError.because(503, LAPSED))
 
 
 def replay(messages: Iterable[Message], receive: Receive) -> Receive:

@@ -18,6 +18,7 @@ from colane.api.nodes import (
     FinishedJobsAnswer,
     NodeObject,
     PoolObject,
+    QosObject,
     RemovedNodesAnswer,
     ReservedObject,
     UndrainedAnswer,
@@ -162,6 +163,12 @@ async def pools(service: TheService, caller: TheCaller) -> JSONResponse:  # noqa
     rules = service.config.pools
     there = {record.node.pool for record in service.read_model.nodes.values()}
     return JSONResponse(rules.told(sorted(there.union(rules.by_pool))))
+
+
+@router.get("/qos", responses=answered(list[QosObject]))
+async def qos(service: TheService, caller: TheCaller) -> JSONResponse:  # noqa: ARG001 - it needs a token
+    """Return how jobs may be served, by name: as Colane has it, and the operator's own."""
+    return JSONResponse(service.config.pools.ways())
 
 
 @verb_route(router, REMOVE_NODES, RemovedNodesAnswer)

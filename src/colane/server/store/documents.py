@@ -56,10 +56,6 @@ from colane.model.sentences import sentence_of
 Body = dict[str, Any]
 
 
-def _write_slot(slot: Slot) -> list[Any]:
-    return [*slot.gpu, slot.lane]
-
-
 def _read_slot(body: Sequence[Any]) -> Slot:
     node, number, lane = body
     return Slot(GpuId(node, number), lane)
@@ -68,10 +64,6 @@ def _read_slot(body: Sequence[Any]) -> Slot:
 def _read_gpu(text: str) -> GpuId:
     node, _, number = text.rpartition("/")
     return GpuId(node, int(number))
-
-
-def _write_elsewhere(cores: Sequence[tuple[str, Sequence[int]]]) -> dict[str, list[int]]:
-    return {node: list(ids) for node, ids in cores}
 
 
 def _read_elsewhere(body: Mapping[str, Sequence[int]]) -> tuple[tuple[str, tuple[int, ...]], ...]:
@@ -115,9 +107,9 @@ SPEC: Final = lean(
 )
 PLACEMENT: Final = record(
     Placement,
-    slots=several(Form(_write_slot, _read_slot)),
+    slots=several(Form(lambda slot: [*slot.gpu, slot.lane], _read_slot)),
     cores=several(),
-    cores_elsewhere=Form(_write_elsewhere, _read_elsewhere),
+    cores_elsewhere=Form(lambda cores: {node: list(ids) for node, ids in cores}, _read_elsewhere),
 )
 PROMISED: Final = record(PromisedGpus, gpus=several(Form(str, _read_gpu)))
 CONSTRAINTS: Final = lean(

@@ -41,14 +41,11 @@ def begin_time_s(text: str, now_s: float) -> float:
             year = f"20{date[3]}" if date[3] else datetime.fromtimestamp(now_s).strftime("%Y")  # noqa: DTZ006
             hour = (date[4] or "00:00").rjust(5, "0")
             return datetime.fromisoformat(f"{year}-{date[1]}-{date[2]}T{hour}").timestamp()
-        return _hour_s(said, now_s) if _is_hour(said) else datetime.fromisoformat(said).timestamp()
+        is_hour = ":" in said and said.replace(":", "").isdecimal()
+        return _hour_s(said, now_s) if is_hour else datetime.fromisoformat(said).timestamp()
     except (ValueError, OverflowError, OSError) as error:
         known = "now+2h, tomorrow, a time as 16:00 or a date as 2030-12-01T08:00"
         raise ValueError(f"must be {known}, got {text!r}") from error
-
-
-def _is_hour(said: str) -> bool:
-    return ":" in said and said.replace(":", "").isdecimal()
 
 
 def _hour_s(said: str, now_s: float) -> float:

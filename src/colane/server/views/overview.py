@@ -126,11 +126,6 @@ class OverviewMaker:
             there = self._there = _NodesThere(nodes, Inventory(nodes))
         return [job.id for job in waiting if job.is_waiting and not job.parked and there.lacks(job.effective)]
 
-    @property
-    def reasons_cost_s(self) -> float:
-        """What finding out why all jobs wait took last."""
-        return 0.0 if self._known is None else self._known.cost_s
-
     def pacing(self, job: JobId) -> Pacing | None:
         """How fast a job is believed to go: it takes long for thousands of jobs.
 
