@@ -84,7 +84,7 @@ async def serve(
                 door = Door(address, secrets.token_urlsafe(32))
                 agent = Agent(config, link, devices, state, door)
                 async with _api(agent, config, door, listener):
-                    (on_address or _log_address)(address)
+                    (on_address or (lambda at: log.info("the agent listens on %s", at)))(address)
                     await agent.run(stop or asyncio.Event(), hurry, abandoned)
     finally:
         state.close()
@@ -125,10 +125,6 @@ async def _linked(config: AgentConfig, scheduler: Scheduler | None) -> AsyncIter
         return
     async with AgentLink(config.scheduler_url, config.token) as link:
         yield link
-
-
-def _log_address(address: str) -> None:
-    log.info("the agent listens on %s", address)
 
 
 def _check_tls(config: AgentConfig) -> None:

@@ -85,7 +85,7 @@ class LocalRanks:
 
     def run(self) -> int:
         """Wait for all; return the status of the first rank that failed, else of one that has saved, else 0."""
-        signal.signal(signal.SIGALRM, self._time_is_up)
+        signal.signal(signal.SIGALRM, lambda *_: self._kill(signal.SIGKILL))
         first, ends = 0, set[int]()
         while self._ranks:
             pid, status = os.waitpid(-1, 0)
@@ -135,9 +135,6 @@ class LocalRanks:
     def _stop(self, _number: int, _frame: FrameType | None) -> None:
         """The shim stops the job: it has told every rank, and kills after the grace time."""
         self._stopped = True
-
-    def _time_is_up(self, _number: int, _frame: FrameType | None) -> None:
-        self._kill(signal.SIGKILL)
 
     def _kill(self, number: int) -> None:
         for pid in list(self._ranks):

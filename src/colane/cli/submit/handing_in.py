@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from colane.cli import output
 from colane.cli.errors import MisuseError
@@ -66,13 +66,10 @@ def tell_start(scheduler: Client, job_id: int) -> None:
             output.note(f"note: {start['sentence']}")
 
 
-POOLS_TOLD_MAX: Final = 10
-
-
 def tell_pools(scheduler: Client, ids: list[int], wanted: list[JobRequestObject]) -> None:
     """Say in which pool jobs are that named several, and why in none before it."""
     several = [job_id for job_id, job in zip(ids, wanted, strict=True) if "," in job.get("pool", "")]
-    for job_id in several[:POOLS_TOLD_MAX]:
+    for job_id in several[:10]:
         output.note(f"note: job {job_id} is in pool {scheduler.job(job_id)['labels'][POOLS_LABEL]}")
 
 

@@ -12,7 +12,6 @@ from colane.integrations.slurm.rows import duration
 if TYPE_CHECKING:
     from colane.api.nodes import QosObject
 
-LISTS: Final = frozenset({"show", "list"})
 QOS: Final[Mapping[str, tuple[str, Callable[[QosObject], object]]]] = {
     "name": ("Name", lambda one: one["name"]),
     "priority": ("Priority", lambda one: one["priority"]),
@@ -31,7 +30,7 @@ def run(words: Sequence[str], shims: str) -> int:
         words, "", "-n,--noheader -p,--parsable -P,--parsable2 -s,--associations -i,--immediate -Q -r -v -o"
     )
     verb, *what = asked.rest or [""]
-    if verb not in LISTS:
+    if verb not in {"show", "list"}:
         raise SlurmError(
             f"{verb or 'a command'} is not done here: there are no accounts (--account is a label of the job); what "
             "users may have is set with 'colane server --limits'"
