@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from colane.integrations.slurm.scontrol import allowed
+from colane.model.job import JobId
 from colane.server.writer.limits import LimitsError, read_pools, read_quotas
 from tests.server.harness import SLEEP, World, node, world
 
@@ -76,6 +77,29 @@ async def test_pools_are_told_as_partitions_are(rules: Any) -> None:
         "short": ["AllowGroups=ALL AllowQos=debug,normal", "DefaultTime=NONE MaxTime=10:00 State=UP"],
         "usual": ["AllowGroups=ALL AllowQos=ALL", "DefaultTime=2:00:00 MaxTime=UNLIMITED State=UP"],
     }
+
+
+@pytest.mark.parametrize(
+    ("table", "job", "served"),
+    [
+        ("", {}, (0, None)),
+        ("", {"priority": 5}, (5, None)),
+        ("", {"priority": 0, "qos": "normal"}, (0, None)),
+        ('[qos.normal]\ntime_limit_max = "2h"', {"priority": -5}, (-5, 7200.0)),
+        ("[qos.normal]\npriority = -3", {}, (-3, None)),
+        ("[qos.normal]\npriority = -3", {"priority": -3}, "is -3 of qos normal: leave it out, or the qos"),
+    ],
+)
+async def test_jobs_that_name_no_qos_have_their_own_priority_unless_the_operator_gives_one(
+    tmp_path: Path, table: str, job: dict[str, Any], served: Any
+) -> None:
+    (tmp_path / "limits.toml").write_text(table)
+    async with world(pools=read_pools(tmp_path / "limits.toml")) as w:
+        if isinstance(served, str):
+            assert (await w.refused("POST", "/job", {**SLEEP, **job}))[1][0]["message"] == served
+        else:
+            spec = w.service.read_model.jobs[JobId(await w.submit(**job))].spec
+            assert (spec.priority, spec.time_limit_s) == served
 
 
 @pytest.mark.parametrize("batch", [False, True], ids=["one", "a batch"])

@@ -74,6 +74,7 @@ EXCLUSIVE: Final = frozenset({"fifo", "best-fit", "easy-backfill", "srtf", "las"
 
 
 OPERATOR: Final = Caller("operator", Role.OPERATOR)
+UNPROCESSABLE: Final = 422
 USERS: Final = (Caller("ann", Role.USER), Caller("bob", Role.USER))
 
 
@@ -349,6 +350,8 @@ class FaultyCluster:
                 answer = await self.service.driver.change(doing(self.service))
             except Exception as error:  # noqa: BLE001 - refused, as clients may be
                 self.note(f"refused: {error}")
+                if getattr(error, "status", 0) == UNPROCESSABLE:
+                    self.clock.problems.append(f"what clients may ask for is refused: {error}")
             else:
                 told(answer)
 

@@ -50,7 +50,7 @@ class PoolRule(Access):
 class Preset(Access):
     """How jobs are served that ask for it by name (`--qos`); None bounds nothing."""
 
-    priority: int = 0  # their priority
+    priority: int | None = 0  # their priority; None: what they ask for
     preemptible: bool = False  # whether one may be stopped for others, if it does not say
     time_limit_max_s: float | None = None  # they may run no longer, and end then if they do not say
     gpus_max: int | None = None  # each may ask for no more
@@ -60,7 +60,7 @@ class Preset(Access):
         name, limit_s, most_s = request.qos, request.time_limit_s, self.time_limit_max_s
         if whose := self.refusal(request.user, groups_of):
             yield Problem("qos", f"{name!r} is for {whose}: choose another qos")
-        if "priority" in request.model_fields_set:
+        if self.priority is not None and "priority" in request.model_fields_set:
             yield Problem("priority", f"is {self.priority} of qos {name}: leave it out, or the qos")
         if limit_s is not None and most_s is not None and limit_s > most_s:
             yield Problem("time_limit", f"must be at most {most_s / 60:g}m of qos {name}, got {limit_s / 60:g}m")
@@ -71,7 +71,7 @@ class Preset(Access):
 USUAL: Final = "normal"  # how jobs are served that do not say
 PRESETS: Final[Mapping[str, Preset]] = {
     "debug": Preset(priority=100, time_limit_max_s=1800.0, gpus_max=2),
-    USUAL: Preset(),
+    USUAL: Preset(priority=None),
     "sweep": Preset(priority=-100, preemptible=True),
 }
 
@@ -106,7 +106,7 @@ class PoolRules:
         return [
             {
                 "name": name,
-                "priority": way.priority,
+                "priority": way.priority or 0,
                 "time_limit_max_s": way.time_limit_max_s,
                 "gpus_max": way.gpus_max,
                 "users": None if way.users is None else list(way.users),
@@ -149,14 +149,14 @@ class PoolRules:
             raise RefusedError(422, [Problem("qos", f"must be one of {', '.join(self.served)}, got {name!r}")])
         if problems := [*preset.problems(request, self.groups_of)]:
             raise RefusedError(422, problems)
-        if name == USUAL:
-            return request
-        values: dict[str, Any] = {"priority": preset.priority, "labels": {**request.labels, QOS_LABEL: name}}
+        values: dict[str, Any] = {} if name == USUAL else {"labels": {**request.labels, QOS_LABEL: name}}
+        if preset.priority is not None:
+            values["priority"] = preset.priority
         if preset.preemptible and "preemptible" not in request.model_fields_set:
             values["preemptible"] = True
         if preset.time_limit_max_s is not None and request.time_limit_s is None:
             values["time_limit_s"] = preset.time_limit_max_s
-        return request.model_copy(update=values)
+        return request.model_copy(update=values) if values else request
 
     def _nodes(self, request: JobRequest) -> tuple[str, Problem | None]:
         """The nodes that a request may use, by their names and features; and what is wrong with these."""
