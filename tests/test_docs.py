@@ -24,7 +24,7 @@ from colane.server.config import ServiceConfig
 from colane.server.ground.access import Callers
 from colane.server.http.app import create_app
 from colane.server.http.door import GateRules
-from colane.server.store.memory import MemoryStore
+from tests.memory_store import MemoryStore
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"

@@ -18,8 +18,8 @@ from colane.server.ground.access import Callers
 from colane.server.http.app import create_app
 from colane.server.http.door import GateRules
 from colane.server.service import Service
-from colane.server.store.memory import MemoryStore
 from colane.server.store.store import AuditLine, Store, StoreError, StoreWriter, Transaction
+from tests.memory_store import MemoryStore
 from tests.server.answers import AnswerJudge, judge_events
 
 Found = TypeVar("Found")

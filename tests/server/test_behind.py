@@ -9,9 +9,9 @@ import pytest
 
 from colane.cli.app import run
 from colane.server.nodes import behind
-from colane.server.store.memory import MemoryStore
 from colane.server.upkeep.moving import copy
 from colane.server.writer.driver import LiveDriver
+from tests.memory_store import MemoryStore
 from tests.server.harness import SLEEP, SteadyClock, World, launched, node, report, world
 from tests.server.test_epochs import AGENTS, copied, heard, two_nodes
 

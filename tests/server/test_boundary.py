@@ -22,9 +22,9 @@ from colane.server.assembly import make_service
 from colane.server.board.turn import Turn
 from colane.server.config import ServiceConfig
 from colane.server.ground.problems import RefusedError
-from colane.server.store.memory import MemoryStore
 from colane.server.writer import changes
 from tests.examples import examples
+from tests.memory_store import MemoryStore
 from tests.server.harness import DEADLINE_S, OPERATOR, SLEEP, World, node, world
 
 

@@ -11,8 +11,8 @@ from colane.core.events import NodeLost
 from colane.model.hardware import Drain
 from colane.server.board.turn import Turn
 from colane.server.nodes import draining
-from colane.server.store.memory import MemoryStore
 from colane.server.writer import changes
+from tests.memory_store import MemoryStore
 from tests.server.harness import launched, node, report, world
 
 

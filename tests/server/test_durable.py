@@ -24,7 +24,6 @@ from colane.server.config import ServiceConfig
 from colane.server.ground.job_tokens import new_key
 from colane.server.http.app import create_app
 from colane.server.http.streams import json_list
-from colane.server.store.memory import MemoryStore
 from colane.server.store.sqlite import SqliteStore
 from colane.server.store.store import (
     IDEMPOTENCY,
@@ -38,6 +37,7 @@ from colane.server.store.store import (
 )
 from colane.server.writer.feed import RECENT_LINES_MAX, WOKEN_AT_ONCE, Feed
 from colane.server.writer.idempotency import KEPT_S, expired
+from tests.memory_store import MemoryStore
 from tests.server.answers import lasting
 from tests.server.harness import (
     DEADLINE_S,

@@ -18,10 +18,10 @@ from colane.server.config import ServerConfig
 from colane.server.main import ServerError, serve
 from colane.server.store import identity
 from colane.server.store.identity import History, begin_epoch
-from colane.server.store.memory import MemoryStore
 from colane.server.store.sqlite import SqliteStore
 from colane.server.store.store import EPOCHS, AuditEntry, StoreError, StoreWriter, SupersededError, Transaction
 from tests.examples import examples
+from tests.memory_store import MemoryStore
 from tests.server.harness import DEADLINE_S, SLEEP, World, finished, launched, node, report, world
 
 AGENTS = {"n1": "a1", "n2": "a2"}

@@ -9,8 +9,8 @@ import pytest
 
 from colane.server.ground.access import digest_of, user_name
 from colane.server.ground.job_tokens import JobTokens, new_key
-from colane.server.store.memory import MemoryStore
 from colane.server.store.store import COLLECTIONS
+from tests.memory_store import MemoryStore
 from tests.server.harness import TOKEN, World, finished, launched, node, report, world
 from tests.server.test_users import Guest
 

@@ -34,11 +34,11 @@ from colane.server.ground.problems import PROBLEMS_MAX, RefusedError
 from colane.server.ground.sight import Sight
 from colane.server.ground.yielding import ITEMS_AT_ONCE
 from colane.server.handlers.submissions import JudgedBatch, judge_in_slices
-from colane.server.store.memory import MemoryStore
 from colane.server.store.store import LAUNCH_SPECS, META, StoreWriter, Transaction
 from colane.server.submitting.admission import admit_all
 from colane.server.submitting.dependencies import Dependencies
 from colane.server.submitting.lookup import Families
+from tests.memory_store import MemoryStore
 from tests.server.harness import SLEEP, Agents, World, beside, node, world
 
 SLICE = ITEMS_AT_ONCE

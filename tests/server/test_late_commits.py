@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from colane.server.store.memory import MemoryStore
 from colane.server.store.store import ConflictError, StoreError, StoreWriter, Transaction
+from tests.memory_store import MemoryStore
 from tests.server.harness import SLEEP, world
 
 

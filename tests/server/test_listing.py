@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from colane.lab.report.parsing import parse_records
-from colane.server.store.memory import MemoryStore
 from colane.server.store.store import FINISHED_JOBS, Document
+from tests.memory_store import MemoryStore
 from tests.server.harness import World, finished, launched, node, report, without_own, world
 
 

@@ -15,9 +15,9 @@ from colane.server.board.clock import Clocks
 from colane.server.board.read_model import ReadModel, read_board
 from colane.server.nodes import liveness as leases
 from colane.server.store.identity import GRANTED_BEFORE_S, GRANTED_KEY, begin_epoch
-from colane.server.store.memory import MemoryStore
 from colane.server.store.store import META, StoreWriter, Transaction
 from colane.server.writer import driver
+from tests.memory_store import MemoryStore
 from tests.server.harness import (
     DEADLINE_S,
     OPERATOR,

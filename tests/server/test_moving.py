@@ -9,7 +9,6 @@ from typing import NamedTuple
 import pytest
 
 from colane.cli.app import run
-from colane.server.store.memory import MemoryStore
 from colane.server.store.opening import connect, open_store
 from colane.server.store.sqlite import SqliteStore
 from colane.server.store.store import (
@@ -32,6 +31,7 @@ from colane.server.store.store import (
 )
 from colane.server.upkeep.moving import backup, copy, look_through, open_known
 from colane.settings.store_address import store_address
+from tests.memory_store import MemoryStore
 from tests.server.harness import world
 from tests.server.postgres_server import PostgresServer, postgres_server
 from tests.server.redis_server import RedisServer, redis_server

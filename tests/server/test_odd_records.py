@@ -10,7 +10,6 @@ import pytest
 
 from colane.server.assembly import make_service
 from colane.server.config import ServiceConfig
-from colane.server.store.memory import MemoryStore
 from colane.server.store.store import (
     ASSIGNED_JOBS,
     COLLECTIONS,
@@ -25,6 +24,7 @@ from colane.server.store.store import (
     Transaction,
     job_key,
 )
+from tests.memory_store import MemoryStore
 from tests.server.harness import finished, launched, node, report, world
 
 ODD: tuple[dict[str, Any], ...] = ({}, {"id": "seven"}, {"job": None}, {"job": {"spec": 7}, "finished": []}, {"key": 3})

@@ -15,10 +15,10 @@ from colane.server import main
 from colane.server.board.slices import SLICE_JOBS_MAX
 from colane.server.board.turn import Turn
 from colane.server.config import ServerConfig
-from colane.server.store.memory import MemoryStore
 from colane.server.store.store import AuditLine, Document, StoreWriter, Transaction
 from colane.server.writer import driver
 from colane.server.writer.ledger import LedgerEntry, compose
+from tests.memory_store import MemoryStore
 from tests.server.harness import SLEEP, World, finished, launched, node, report, world
 
 

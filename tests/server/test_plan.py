@@ -21,8 +21,8 @@ from colane.core.core import Core
 from colane.model.choices import See
 from colane.model.limits import GroupQuota, Limits, Quotas
 from colane.server.planning.copies import CopyError, ask
-from colane.server.store.memory import MemoryStore
 from tests.examples import examples
+from tests.memory_store import MemoryStore
 from tests.server.harness import GB, World, finished, launched, node, report, world
 from tests.server.test_users import guest
 

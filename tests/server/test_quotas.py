@@ -14,10 +14,10 @@ from colane.model.limits import QUEUED_DEFAULT, GroupQuota, Limits, Quotas
 from colane.model.resources import Guarantee
 from colane.server.board.clock import Clocks
 from colane.server.config import quotas
-from colane.server.store.memory import MemoryStore
 from colane.server.writer.limits import LimitsError, SystemGroups, read_quotas
 from colane.settings.sources import gather
 from colane.settings.table import SERVER
+from tests.memory_store import MemoryStore
 from tests.server.harness import SLEEP, SteadyClock, World, finished, node, report, world
 
 FILE = """

@@ -14,11 +14,11 @@ from colane.scheduling.registry import POLICIES, create
 from colane.server.board.read_model import ReadModel, read_board
 from colane.server.board.turn import Turn
 from colane.server.store.attempts import ATTEMPTS_MAX
-from colane.server.store.memory import MemoryStore
 from colane.server.writer.driver import restore_state
 from colane.server.writer.ledger import compose
 from tests.core.audit import audit
 from tests.core.worlds import World
+from tests.memory_store import MemoryStore
 
 EVENTS = 60
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from colane.server.store.memory import MemoryStore
 from colane.server.store.store import FINISHED_JOBS, Put, Transaction, job_key
 from colane.server.tending.cleaning import REMOVED_AT_ONCE, outdated
 from colane.settings.readers import Retention, parse_retention
+from tests.memory_store import MemoryStore
 
 from .harness import finished, launched, node, report, world
 

@@ -87,7 +87,7 @@ def operations() -> dict[str, Any]:
     from colane.server.assembly import make_service  # noqa: PLC0415 - as above
     from colane.server.config import ServiceConfig  # noqa: PLC0415
     from colane.server.http.app import create_app  # noqa: PLC0415
-    from colane.server.store.memory import MemoryStore  # noqa: PLC0415
+    from tests.memory_store import MemoryStore  # noqa: PLC0415
 
     service = make_service(MemoryStore(), ServiceConfig(policy="fifo", workdir="/srv"))
     schema = schemathesis.openapi.from_dict(create_app(service, rules_of(service)).openapi())

@@ -27,7 +27,6 @@ from colane.server.handlers.standby import HANDED_MAX_S, Standby
 from colane.server.main import ServerError, serve
 from colane.server.service import Service
 from colane.server.store.identity import LEADER, LEADER_KEY, Leader, begin_epoch
-from colane.server.store.memory import MemoryStore
 from colane.server.store.store import (
     META,
     AuditLine,
@@ -41,6 +40,7 @@ from colane.server.store.store import (
 from colane.server.writer.lead import HANGS_S, Lead
 from colane.settings.store_address import store_address
 from tests.faults.cluster import AGENT, TOKEN
+from tests.memory_store import MemoryStore
 from tests.server.harness import DEADLINE_S, SLEEP, world
 from tests.server.postgres_server import PostgresServer, postgres_server
 from tests.server.processes import Scheduler, scheduler

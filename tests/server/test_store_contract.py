@@ -22,7 +22,6 @@ from pathlib import Path
 import pytest
 
 from colane.server.store import store as names
-from colane.server.store.memory import MemoryStore
 from colane.server.store.network import NetworkStore
 from colane.server.store.postgres_store import PostgresStore
 from colane.server.store.redis_store import RedisStore
@@ -39,6 +38,7 @@ from colane.server.store.store import (
     Transaction,
     job_key,
 )
+from tests.memory_store import MemoryStore
 from tests.server.postgres_server import PostgresServer, postgres_server
 from tests.server.redis_server import RedisServer, redis_server
 

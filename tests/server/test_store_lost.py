@@ -14,10 +14,10 @@ import pytest
 from colane.listening.seldom import Seldom
 from colane.server.config import ServerConfig
 from colane.server.main import ServerError, serve
-from colane.server.store.memory import MemoryStore
 from colane.server.store.sqlite import PAGE_BYTES, SqliteStore
 from colane.server.store.store import META, SUBMITTED_JOBS, Put, StoreError, Transaction
 from tests.disks import disk_of_a_megabyte, fill, small_disk
+from tests.memory_store import MemoryStore
 from tests.server.harness import DEADLINE_S, SLEEP, World, finished, launched, node, report, world
 from tests.server.processes import scheduler
 

@@ -10,7 +10,7 @@ import pytest
 
 from colane.server.board.clock import SLEW_RATIO, ClockMark, Clocks, ServiceClock
 from colane.server.nodes.liveness import Liveness
-from colane.server.store.memory import MemoryStore
+from tests.memory_store import MemoryStore
 from tests.server.harness import DEADLINE_S, SteadyClock, finished, launched, node, report, world
 
 HOUR_S = 3600.0

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from colane.server.ground.access import Caller, Callers, Role, digest_of
-from colane.server.store.memory import MemoryStore
+from tests.memory_store import MemoryStore
 from tests.server.harness import TOKEN, World, finished, node, report, world
 
 PROFILE = {"key": {"family": "f", "gpu_type": "cpu"}, "step_s": 0.5}

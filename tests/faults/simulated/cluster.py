@@ -32,7 +32,6 @@ from colane.server.ground.access import Caller, Role
 from colane.server.ground.problems import RefusedError
 from colane.server.service import Service
 from colane.server.store.identity import CLUSTER_KEY
-from colane.server.store.memory import MemoryStore
 from colane.server.store.store import (
     ASSIGNED_JOBS,
     EPOCHS,
@@ -56,6 +55,7 @@ from tests.faults.simulated.network import Object, VirtualNetwork, Weather
 from tests.faults.simulated.processes import VirtualClock
 from tests.faults.simulated.requests import FAMILIES, draw
 from tests.faults.simulated.versions import AGENTS_WORDS, SCHEDULERS_WORDS, as_it_is, of_another
+from tests.memory_store import MemoryStore
 
 NODE_TIMEOUT_S: Final = 20.0
 CHAOS_S: Final = 150.0

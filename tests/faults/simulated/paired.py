@@ -24,7 +24,6 @@ from colane.server.config import ServiceConfig
 from colane.server.ground.problems import RefusedError
 from colane.server.http.leading import LAPSED
 from colane.server.service import Service
-from colane.server.store.memory import MemoryStore
 from colane.server.store.store import (
     AuditLine,
     ConflictError,
@@ -49,6 +48,7 @@ from tests.faults.simulated.cluster import (
 )
 from tests.faults.simulated.network import VirtualNetwork, Weather
 from tests.faults.simulated.processes import VirtualProcess
+from tests.memory_store import MemoryStore
 
 LEADER_LEASE_S: Final = 5.0
 RENEW_S: Final = 0.6
