@@ -82,7 +82,9 @@ def test_a_job_starts_there_only_if_it_ends_before(policy: str, kind: str) -> No
         if not starts:
             why = core.why(JobId(1), at_s)
             assert why.why is Why.NODES_RESERVED, why
-            assert sentence_of(why).startswith("ReqNodeNotAvail: n1 are kept for reservation course of ann")
+            assert sentence_of(why).startswith(
+                "ReqNodeNotAvail: reserved for others: n1 (reservation course of ann); it might not"
+            )
 
 
 @pytest.mark.parametrize("kind", KINDS)

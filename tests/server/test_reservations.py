@@ -51,7 +51,7 @@ async def test_nodes_are_kept_told_and_let_go() -> None:
         ({"from": "now+3h", "to": "now+5h"}, 409, "n1 is kept for reservation first of carl from"),
         ({"from": "now+2h", "to": "now+9h"}, 409, "n1 is kept for reservation first of carl from"),
         ({"from": "now+200m", "to": "now+210m"}, 409, "n1 is kept for reservation first of carl from"),
-        ({}, 409, "of bob on n1 has no time limit: give it a time limit (colane change), requeue it, or reserve with"),
+        ({}, 409, "of bob on n1 has no time limit: limit its time (colane change), requeue it, or reserve with"),
         ({"nod": "n1"}, 422, "nod"),
     ],
 )

@@ -20,8 +20,8 @@ SENTENCES: Mapping[Why, str] = MappingProxyType(
         Why.NO_NODE: "Resources: no node of pool {pool} has registered",
         Why.NO_ROOM_ON_NODES: "ReqNodeNotAvail: no node that it may use ({nodes}) has room; they are held by {jobs}",
         Why.NODES_RESERVED: (
-            "ReqNodeNotAvail: {nodes} are kept for {by}, and it might not have ended by then; on others that it may "
-            "use there is no room (held by {jobs}); with a shorter time limit it could start before"
+            "ReqNodeNotAvail: reserved for others: {nodes} ({by}); it might not have ended by then, and elsewhere it "
+            "may not go or there is no room (held by {jobs}); with a shorter time limit it could start before"
         ),
         Why.NO_FREE_GPU: ("Resources: needs {asked} on one node, at most {have} free; GPUs are held by {jobs}"),
         Why.NO_FREE_WHOLE_GPU: (

@@ -54,7 +54,7 @@ def demand_ended(turn: Turn, node: str, made: KeptFor) -> None:
         is_there = job.placement is not None and node in job.placement.nodes and job.spec.user not in made.users
         if is_there and end_s > made.from_s:
             end = "has no time limit" if end_s == inf else f"may run there until {time_text(end_s)}"
-            fix = "give it a time limit (colane change), requeue it, or reserve with ignore_jobs (--ignore-jobs)"
+            fix = "limit its time (colane change), requeue it, or reserve with ignore_jobs (--ignore-jobs)"
             raise RefusedError.because(409, f"job {job.id} of {job.spec.user} on {node} {end}: {fix}", "nodes")
 
 
