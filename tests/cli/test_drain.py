@@ -56,7 +56,7 @@ def test_a_node_is_reserved_listed_and_let_go(live: Colane) -> None:
         again = live("reserve", "--nodes", "here", "--to", "now+2h", "--users", "bob")
         assert (again.code != 0, "here is kept for reservation course of ann" in again.err) == (True, True), again
         job = live("submit", "--", "true").out.split()[-1]
-        assert "here are kept for reservation course of ann" in live("why", job).out
+        assert "reserved for others: here (reservation course of ann)" in live("why", job).out
         assert live("cancel", job).code == 0
     finally:
         assert live("reserve", "--cancel", "course").code == 0
