@@ -13,9 +13,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from colane.core import ClusterState, Core
-from colane.core.cluster.draft import Draft
+from colane.core.cluster.draft import ACTIONS_MAX, Draft
 from colane.core.cluster.view import ClusterView
 from colane.core.config import CoreConfig
+from colane.core.core import ASKS_MAX
 from colane.core.events import Launched, NodeLost, NodeRegistered, Submitted, Tick
 from colane.lab.simulate.config import DriverConfig
 from colane.lab.simulate.driver import StandstillError
@@ -157,7 +158,10 @@ def test_a_policy_that_never_has_enough_is_asked_no_more_at_that_instant() -> No
     core = Core(Restless(remarks=True), ClusterState(Beliefs()), CoreConfig(runs_at_once=True))
     core.step([NodeRegistered(make_node("n0", 1))], 0.0)
     core.step([Submitted(JobId(1), JobSpec(name="j", family="f"))], 1.0)
-    outcome = core.step([Submitted(JobId(2), JobSpec(name="k", family="f"))], 2.0)
-    assert outcome.rejected is not None
+    outcome, turns = core.step([Submitted(JobId(2), JobSpec(name="k", family="f"))], 2.0), 1
+    while outcome.rejected is None:
+        assert core.goes_on
+        outcome, turns = core.step([], 2.0 + turns), turns + 1
+    assert turns <= 1 + ASKS_MAX // ACTIONS_MAX + 1
     assert [flaw.code for flaw in outcome.rejected.flaws] == ["asked-without-end"]
     assert not core.state.changed_pools

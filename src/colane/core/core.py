@@ -160,6 +160,7 @@ class Core:
         self._refused: tuple[JobId, ...] = ()
         self._planned_s: dict[str, float] = {}
         self._idle_turns: dict[str, int] = {}
+        self._asks = 0
         self._remeasuring = Remeasuring()
         self._guard = Guard(state, self._watchers.guard, self.config)
         self._answers = KeptAnswers(state)
@@ -330,8 +331,9 @@ class Core:
 
         A policy that wants to be asked again is asked until it has nothing more to change.
         """
-        state, limits, asked = self.state, self.limits, 0
+        state, limits = self.state, self.limits
         changed, begun = state.changed_pools, len(step.decisions)
+        self._asks = 0 if step.updates or not changed.left else self._asks  # or it goes on with what is left
         again = set[str]()
         self._settle(step)
         if limits is not None:
@@ -341,9 +343,7 @@ class Core:
         if asks:
             changed.resume()
         while asks and changed.pools:
-            asked += 1
-            if asked > ASKS_MAX and asked > ASKS_MAX + len(state.jobs):
-                self._stop_asking(step, asked)
+            if self._asked_without_end(step):
                 break
             pools, updates, decisions = list(changed.pools), step.updates, len(step.decisions)
             wants_more = self._ask(step) and len(step.decisions) > decisions
@@ -384,11 +384,15 @@ class Core:
             for job in limits.review(self.state.jobs, step.now_s):
                 step.hold(job)
 
-    def _stop_asking(self, step: Step, asks: int) -> None:
+    def _asked_without_end(self, step: Step) -> bool:
         """A policy that never has enough must not keep time from going on: what it has decided so far stands."""
-        detail = f"{self.policy.name} was asked {asks} times at one instant and still changes something"
+        self._asks += 1
+        if self._asks <= ASKS_MAX + len(self.state.jobs):
+            return False
+        detail = f"{self.policy.name} was asked {self._asks} times while nothing happened, and changes more"
         step.rejected = RejectedPlan(Plan(self.state.version), (Flaw("asked-without-end", detail),))
         self.state.changed_pools.clear()
+        return True
 
     def _ask(self, step: Step) -> bool:
         """Follow one plan for what has changed; whether the policy wants to be asked again."""
