@@ -146,7 +146,7 @@ async def test_a_job_has_the_time_limit_of_its_pool(
         ({"qos": "vip", "user": "ann", "gpus": 4}, "gpus", "must be at most 3 of qos vip, got 4"),
         ({"qos": "vip", "user": "ann", "time_limit": "7h"}, "time_limit", "must be at most 360m of qos vip, got 420m"),
         ({"qos": "vip", "user": "ann", "priority": -1}, "priority", "is 50 of qos vip: leave it out, or the qos"),
-        ({"qos": "vipp"}, "qos", "must be one of debug, normal, sweep, vip, long, got 'vipp'"),
+        ({"qos": "vipp"}, "qos", "must be one of debug, normal, sweep, vip, long, got 'vipp' (did you mean vip?)"),
         ({"pool": "labs", "user": "bob"}, "pool", f"'labs' is for carl, group lab, group {OWN}: choose another pool"),
     ],
 )

@@ -11,6 +11,7 @@ from colane.api.job_request import JobRequest
 from colane.api.nodes import PoolObject, QosObject
 from colane.model.job_spec import is_among, parse_nodes
 from colane.model.limits import QOS_LABEL
+from colane.model.nearest import did_you_mean
 from colane.model.problem import Problem
 from colane.server.ground.problems import RefusedError
 
@@ -146,7 +147,8 @@ class PoolRules:
         """Return a request with what its QoS says put in. Raises RefusedError: 422, that is not allowed."""
         name, preset = request.qos, self.served.get(request.qos)
         if preset is None:
-            raise RefusedError(422, [Problem("qos", f"must be one of {', '.join(self.served)}, got {name!r}")])
+            said = f"must be one of {', '.join(self.served)}, got {name!r}{did_you_mean(name, self.served)}"
+            raise RefusedError(422, [Problem("qos", said)])
         if problems := [*preset.problems(request, self.groups_of)]:
             raise RefusedError(422, problems)
         values: dict[str, Any] = {} if name == USUAL else {"labels": {**request.labels, QOS_LABEL: name}}

@@ -18,7 +18,7 @@ from colane.model.job import Job, JobId
 from colane.model.job_spec import under
 from colane.model.plan import ACTION_NAMES, Stop
 from colane.model.sentences import sentence_of
-from colane.model.words import percent
+from colane.model.words import count, percent
 from colane.server.planning.copies import ask
 from colane.server.planning.forecast import ended_by_agent
 
@@ -133,7 +133,7 @@ def _others(own: JobId, as_is: Stepped, then: Stepped, name: Callable[[JobId], s
         else:
             yield f"{name(one)}: {_speed(before)} -> {_speed(after)}"
     if len(changed) > NAMED_MAX:
-        yield f"and {len(changed) - NAMED_MAX} other jobs fare otherwise"
+        yield f"and {count(len(changed) - NAMED_MAX, 'other job')} otherwise"
     ratios = [[1.0 if at.ratio is None else at.ratio for at in one.standing.values()] for one in (as_is, then)]
     sums = [sum(one, 0.0) for one in ratios]
     yield f"all that run would go at {sums[1]:.2f} times the speed of one alone, now {sums[0]:.2f}"
