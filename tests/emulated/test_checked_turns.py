@@ -19,6 +19,8 @@ from tests.emulated.test_turns import all_wait
 
 pytestmark = [pytest.mark.live]
 LEAKS = "computes in the turns of others"
+STEPS = 400
+"""Of 16 ms each: more than the seconds that a check keeps a job, in which the other has all turns."""
 
 
 @pytest.fixture
@@ -44,13 +46,13 @@ async def test_threads_and_processes_that_call_models_wait_with_their_job(
     lane: Lane, tmp_path: Path, machine: Machine, shape: str
 ) -> None:
     async with running(tmp_path / "state", lane.fake, devices="gpu") as agent:
-        await begin(agent, lane, machine, shape, (120, 200))
+        await begin(agent, lane, machine, shape, (STEPS, STEPS))
         await agent.until(lambda: len(lane.fake.ends) == 2, "both end", START_S)
     assert [lane.fake.ends[job, 1]["exit_code"] for job in (1, 2)] == [0, 0]
     assert not lane.fake.is_told(LEAKS)
     beside, other = machine.all_ran(1), machine.ran(2)
     acted = [kernel for ran in beside for kernel in ran.kernels]
-    assert len(acted) > 120 * 8 + 100, "it has acted"
+    assert len(acted) > STEPS * 8 + 100, "it has acted"
     assert len(other.turns()) > 2
     for ran in beside:
         assert late_kernels(ran, [other]) == []

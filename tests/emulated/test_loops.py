@@ -97,8 +97,7 @@ def done(forks: Forks, job: Job, machine: Machine) -> Callable[..., Done]:
         for path in machine.home.glob("kernels.*"):
             path.unlink()
         said = re.findall(r"^(?!colane: |W\d{4} |USDT:|\[rank).+", errors, re.MULTILINE)
-        lines = re.split(r"\n|(?=kernels: |weights: )", out)  # those of two ranks run into one another
-        return Done(code, sorted(filter(None, lines)), said, waits)
+        return Done(code, sorted(out.splitlines()), said, waits)
 
     return run
 
