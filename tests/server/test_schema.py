@@ -32,6 +32,7 @@ METHODS = {
     "/job/{number}/launch": "GET",
     "/agent_settings": "GET",
     "/pools": "GET",
+    "/qos": "GET",
     "/nodes": "GET DELETE",
     "/node/{name}": "GET DELETE PUT",
     "/node/{name}/drain": "POST DELETE",
