@@ -196,6 +196,14 @@ class TestStranger:
         assert listener.ask("GET", "/health") == 200
 
     @listeners
+    def test_what_follows_a_refusal_is_not_taken(self, here: Listeners, held: list[socket.socket], name: str) -> None:
+        head, piece = ENDLESS["headers"]
+        held.append(here.of(name).connect())
+        held[-1].sendall(head.encode() + piece(0)[: protocol.FRAME_MAX_BYTES // 4])
+        assert status_on(held[-1]) == 400
+        assert poured(held[-1], piece, 2 * BUFFERED_BYTES) <= BUFFERED_BYTES
+
+    @listeners
     def test_what_many_hold_is_bounded_together(self, here: Listeners, held: list[socket.socket], name: str) -> None:
         """As much as is read at once, of each thing that is kept before its caller is known."""
         listener = here.of(name)

@@ -162,6 +162,11 @@ class BoundedProtocol(HttpToolsProtocol):
         self._end_patience()
         super().on_message_complete()
 
+    def send_400_response(self, msg: str) -> None:
+        """Hang up behind it: TLS that is closed in order reads on until its peer closes it too."""
+        super().send_400_response(msg)
+        self.loop.call_soon(self.transport.abort)
+
     def _unsupported_upgrade_warning(self) -> None:
         """Answer it as if no upgrade were asked for, and log nothing: any stranger may ask."""
 
