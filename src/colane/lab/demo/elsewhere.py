@@ -112,8 +112,8 @@ def _day(folder: Path, data: Path | None) -> DemoScene:
     if data is None or not (data / PHILLY).is_file():
         request = Request(cluster="paper-b", trace=str(SHIPPED / "B/calibrated_trace_100.csv"), tables=SHIPPED,
                           preemptible=True, live=LIVE)  # fmt: skip
-        where = f"No recorded day is at hand ({DATA_VARIABLE} names no folder with {PHILLY}); on one P100, 100 jobs"
-        return DemoScene("one P100", f"{where} made up to Salus' published times", request, (FIFO, COLOCATION, COLANE))
+        where = f"No recorded day is at hand ({DATA_VARIABLE} names no folder with {PHILLY}); made up to Salus' times"
+        return DemoScene("one P100", f"{where}, on one P100", request, (FIFO, COLOCATION, COLANE))
     with gzip.open(data / PHILLY, "rt", encoding="utf-8") as file:
         head, *rows = file.read().splitlines()
     trace, cluster = folder / "day.csv", folder / "day.yaml"
