@@ -24,7 +24,7 @@ pytestmark = [
     pytest.mark.skipif(os.uname().machine != "x86_64", reason="processes can be moved off a GPU on x86_64 only"),
 ]
 
-SOME = ("memory:truth", "suspend:cycle", "nvml_checks:admission", "nvml_checks:mps-kill", "turns:by-step")
+SOME = ("memory:truth", "suspend:cycle", "nvml_checks:admission", "nvml_checks:environment", "turns:by-step")
 """Of each script one that uses what only a GPU has. `COLANE_REHEARSE=all` tries every part, in half an hour."""
 PARTS = tuple(dict.fromkeys(step.name for step in (*DECIDING, *FIRST, *THEN))) if ALL else SOME
 
