@@ -249,21 +249,14 @@ class Kept:
     # of the others, each with the version of its family's law
     untold: dict[Alike, tuple[int, tuple[tuple[float, ...], float]]] = field(default_factory=dict)
 
-    def of(self, job: Job, work_out: Callable[[Job], T]) -> T:
-        """What is worked out of a job, once for each of its values; always the same for one policy."""
-        known = self.jobs.get(job.id)
-        if known is None or known[0] is not job:
-            known = self.jobs[job.id] = (job, work_out(job))
-        value: T = known[1]
-        return value
 
-    def length_of(self, job: Job, work_out: Callable[[Job], T]) -> T:
-        """Its length, likewise."""
-        known = self.lengths.get(job.id)
-        if known is None or known[0] is not job:
-            known = self.lengths[job.id] = (job, work_out(job))
-        value: T = known[1]
-        return value
+def once(kept: dict[JobId, tuple[Job, Any]], job: Job, work_out: Callable[[Job], T]) -> T:
+    """What is worked out of a job, once for each of its values; always the same for what is kept there."""
+    known = kept.get(job.id)
+    if known is None or known[0] is not job:
+        known = kept[job.id] = (job, work_out(job))
+    value: T = known[1]
+    return value
 
 
 NO_GPUS: Counter[str] = Counter()

@@ -12,7 +12,7 @@ from colane.facts.ran import attained_s, earlier_s, had_s, present_s, worked_s
 from colane.model.job import Job, JobId, JobSpec, JobState, NeedClass
 from colane.model.progress import PAST_END_MIN_S
 from colane.perf.rate import Situation
-from colane.scheduling.engine.live import LiveJobs
+from colane.scheduling.engine.live import LiveJobs, once
 
 
 def attained_gpu_s(job: Job, now_s: float) -> float:
@@ -170,7 +170,7 @@ class Expected:
         So it has where steps are counted, and while it pauses. It holds as long as the job stays as it is, and the same
         is believed.
         """
-        run, length = job.run, self._kept.length_of(job, self._length)
+        run, length = job.run, once(self._kept.lengths, job, self._length)
         if job.home or run.paused_since_s is not None:
             return None
         since_s = run.start_s if length is None else job.began_s
@@ -198,14 +198,14 @@ class Expected:
 
     def is_past_end(self, job: Job) -> bool:
         """Whether a job of known length has run for long beyond it; steps that it may have counted are left out."""
-        length = self._kept.length_of(job, self._length)
+        length = once(self._kept.lengths, job, self._length)
         if length is None:
             return False
         over_s = length.left.pace * worked_s(job, self._draft.now_s) - length.left.before_s
         return over_s >= max(PAST_END_MIN_S, PAST_END_RATIO * length.left.before_s)
 
     def _work_out(self, job: Job) -> float | None:
-        length = self._kept.length_of(job, self._length)
+        length = once(self._kept.lengths, job, self._length)
         if length is None:
             return None
         done = None if length.steps == inf else self._part_done(job, length.steps)

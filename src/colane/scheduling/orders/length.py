@@ -31,7 +31,7 @@ from colane.scheduling.engine.contracts import (
     Rank,
     entry_of,
 )
-from colane.scheduling.engine.live import LiveJobs
+from colane.scheduling.engine.live import LiveJobs, once
 from colane.scheduling.engine.times import RunTimes, kept_times
 from colane.scheduling.engine.usual import UsualOrder
 from colane.scheduling.engine.walks import Entry, Lines, by_gain, by_priority, priority_of, ranked
@@ -70,7 +70,7 @@ class LeastRemaining:
         left = partial(kept_times(draft, pool).left, draft.view)
 
         def rank(job: Job) -> Rank:
-            known, weight = kept.of(job, left), job.gpu_count if self.counts_gpus else 1
+            known, weight = once(kept.jobs, job, left), job.gpu_count if self.counts_gpus else 1
             return priority_of(job.spec), inf if known is None else weight * known.at(job, draft.now_s)
 
         return BoundOrder(

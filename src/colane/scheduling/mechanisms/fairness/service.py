@@ -16,7 +16,7 @@ from colane.core.cluster.view import ClusterView
 from colane.facts.ran import attained_s, earlier_s, present_s
 from colane.model.job import Job, JobId
 from colane.scheduling.engine.contracts import BoundOrder, ClassKey, Rank
-from colane.scheduling.engine.live import LiveJobs
+from colane.scheduling.engine.live import LiveJobs, once
 from colane.scheduling.engine.times import RunTimes, kept_times
 from colane.scheduling.engine.walks import Entry, Lines, by_gain, each_ranked, priority_of, ranked
 from colane.scheduling.mechanisms.fairness.aim import TypeRequest
@@ -44,10 +44,10 @@ class LeastAttained:
         demotions_s = partial(_demotions_s, sorted(self.queues_gpu_s))
 
         def rank(job: Job) -> Rank:
-            return priority_of(job.spec), float(bisect_right(kept.of(job, demotions_s), now_s)), float(job.id)
+            return priority_of(job.spec), float(bisect_right(once(kept.jobs, job, demotions_s), now_s)), float(job.id)
 
         def until_s(job: Job) -> float:
-            return next((demotion_s for demotion_s in kept.of(job, demotions_s) if demotion_s > now_s), inf)
+            return next((demotion_s for demotion_s in once(kept.jobs, job, demotions_s) if demotion_s > now_s), inf)
 
         return BoundOrder(
             walk=ranked(draft, _newcomers_by_arrival(draft, pool, rank)),

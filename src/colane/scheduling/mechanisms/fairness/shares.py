@@ -12,7 +12,7 @@ from colane.facts.ran import at_present_size, present_s
 from colane.model.hardware import is_instance_type
 from colane.model.job import Job, JobSpec
 from colane.model.resources import may_be_instances
-from colane.scheduling.engine.live import LiveJobs, Need
+from colane.scheduling.engine.live import LiveJobs, Need, once
 from colane.scheduling.engine.times import RunTimes, gpu_type_of
 from colane.scheduling.engine.user_weights import ALL_ALIKE, UserWeights
 from colane.scheduling.mechanisms.fairness.users import Amounts, Users, needs, plus
@@ -145,7 +145,7 @@ class FairShares:
 
     def received_gpu_s(self, job: Job, now_s: float) -> float:
         """GPU-seconds a job has had by now, comparable over types."""
-        had = self._kept.of(job, self._service)
+        had = once(self._kept.jobs, job, self._service)
         return job.gpu_count * (had.before_s + had.speed * present_s(job, now_s))
 
     def _service(self, job: Job) -> AttainedService:
