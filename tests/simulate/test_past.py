@@ -18,6 +18,7 @@ from colane.lab.commands.export import TimeWindow, export_jobs, node_events, par
 from colane.lab.commands.replay import (
     PastFigures,
     ReplayedJob,
+    _unshared,
     drawn,
     recorded,
     same_order_ratio,
@@ -158,6 +159,10 @@ def test_without_sharing_is_a_fresh_simulation_of_jobs_that_share_nothing(
     assert all(job.spec.share for job in jobs)
     fresh = _times(tmp_path, "colane", [replace(job, spec=replace(job.spec, share=False)) for job in jobs])
     assert told["figures"]["mean_jct_s"] == pytest.approx(PastFigures.of(fresh).mean_jct_s, rel=1e-12)
+    request = _request(tmp_path)
+    alone = _unshared(request, load(request, 0)).workload.jobs  # in this world nothing would share
+    assert [job.id for job in alone] == [job.id for job in jobs]
+    assert not any(job.spec.share for job in alone)
     first, second = sorted(fresh, key=lambda one: one.start_s)
     assert second.start_s >= first.end_s, "one after another"
 
