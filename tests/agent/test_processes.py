@@ -74,6 +74,17 @@ def test_a_tree(child: subprocess.Popen[bytes]) -> None:
     assert first.pid == child.pid != second.pid
 
 
+def test_one_that_a_signal_has_stopped(child: subprocess.Popen[bytes]) -> None:
+    until(lambda: len(processes.read_tree(child.pid).processes) == 2)
+    below = processes.read_tree(child.pid).processes[1].pid
+    assert not processes.read_tree(child.pid).is_stopped
+    os.kill(below, signal.SIGSTOP)
+    until(lambda: processes.read_tree(child.pid).is_stopped)
+    assert not processes.read_tree(below).is_stopped, "nothing is below it"
+    os.kill(below, signal.SIGCONT)
+    until(lambda: not processes.read_tree(child.pid).is_stopped)
+
+
 def test_marks(child: subprocess.Popen[bytes], mark: str) -> None:
     variable = f"MARK={mark}".encode()
     until(lambda: len(processes.marked(variable)) == 2)

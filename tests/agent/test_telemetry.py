@@ -175,3 +175,15 @@ def test_a_run_too_short_for_a_window_is_told_by_what_there_is(steps_path: Path)
     meter = AttemptMeter(steps_path, CPU_JOB)
     assert meter.sample(100.0, NONE_CAME, {}).occupancy_ratio is None
     assert meter.last(100.1, 90.0, 0.1).occupancy_ratio == pytest.approx(0.5), "0.1 s of 0.1 s on 2 cores"
+
+
+@pytest.mark.parametrize("is_stopped", [True, False])
+def test_a_job_that_a_signal_has_stopped_says_so(
+    steps_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_stopped: bool
+) -> None:
+    below = tuple(ProcessId(pid, 1, "boot") for pid in (7, 8, 9))
+    monkeypatch.setattr("colane.agent.measuring.telemetry.read_tree", lambda _: Tree(below, 0.0, 0, is_stopped))
+    meter = AttemptMeter(steps_path, CPU_JOB)
+    told = "a signal (SIGSTOP) has stopped its processes: kill -CONT 8 9 lets them go on" if is_stopped else ""
+    assert meter.sample(100.0, 7, {}).note == told
+    assert meter.last(101.0, 90.0, 0.1).note == ""

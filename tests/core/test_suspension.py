@@ -7,6 +7,7 @@ import pytest
 from colane.core import ClusterState, Core
 from colane.core.config import CoreConfig
 from colane.core.events import (
+    CancelRequested,
     Ended,
     Event,
     Launched,
@@ -19,7 +20,7 @@ from colane.core.events import (
     SuspendRequested,
 )
 from colane.core.reducers.suspension import refusal
-from colane.model.job import Exit, Job, JobId, JobSpec, JobState
+from colane.model.job import Exit, Job, JobId, JobSpec, JobState, SuspendVia
 from colane.model.progress import Progress
 from colane.model.reason import Why
 from colane.model.sentences import sentence_of
@@ -198,7 +199,6 @@ def test_steps_of_a_paused_job_do_not_make_it_look_slow() -> None:
 
 def test_a_job_that_cannot_be_suspended_is_told_why() -> None:
     world = OneGpu()
-    assert "only a job that waits or steps" in str(refusal(world.core.state, world.job(), None))
     world.at(10.0, Launched(ONE, 1, 7, 10.0))
     world.at(45.0)
     assert world.job().state is JobState.RUNNING
@@ -209,6 +209,8 @@ def test_a_job_that_cannot_be_suspended_is_told_why() -> None:
     assert world.at(46.0, suspend()).stale[0][1] == refusal(world.core.state, world.job(), None)
     assert world.at(47.0, suspend(JobId(9)), resume(JobId(9))).stale[0][1] == "no such live job"
     assert world.job().state is JobState.RUNNING
+    world.at(48.0, CancelRequested(ONE, "ann"))
+    assert "is stopping; only a job that waits or runs" in str(refusal(world.core.state, world.job(), None))
 
 
 def test_ranks_on_several_nodes_and_jobs_under_measurement_are_left_alone() -> None:
@@ -219,3 +221,33 @@ def test_ranks_on_several_nodes_and_jobs_under_measurement_are_left_alone() -> N
     assert "several nodes" in str(refusal(world.core.state, world.job(), world.core.state.progress[ONE]))
     measured = OneGpu(JobSpec(name="a", family="a", measurement_group="set", measurement_group_size=2))
     assert "measured" in str(refusal(measured.core.state, measured.job(), None))
+
+
+@pytest.mark.parametrize("via", list(SuspendVia))
+@pytest.mark.parametrize("ends", [Exit(0, None), Exit(143, None), Exit(None, 9)])
+@pytest.mark.parametrize("is_launched", [False, True])
+def test_one_that_is_launching_leaves_its_gpus_and_is_held(via: SuspendVia, ends: Exit, *, is_launched: bool) -> None:
+    """It has made no step, and may make none for long: nothing of it is lost that a boundary would keep."""
+    world = OneGpu()
+    if is_launched:
+        world.at(10.0, Launched(ONE, 1, 7, 10.0))
+    world.at(11.0, SuspendRequested(ONE, "ann", via), Submitted(TWO, SPEC))
+    assert (world.job().state, world.job().suspended) == (JobState.STOPPING, True)
+    assert sentence_of(world.job().story[-1].reason).startswith("suspended by ann as it launched")
+    again = world.at(12.0, SuspendRequested(ONE, "ann", via))
+    assert (again.jobs, again.nodes, again.stale) == ((), (), ())
+    world.at(13.0, Ended(ONE, 1, "signalled" if ends.code is None else "exited", ends, 10.0, 13.0, was_stopped=True))
+    assert (world.job().state, world.job(TWO).state) == (JobState.QUEUED, JobState.ASSIGNED)
+    assert world.core.why(ONE, 14.0).why is Why.HELD
+    assert world.job().totals.failures == 0
+    world.at(15.0, resume(), CancelRequested(TWO, "ann"))
+    world.at(16.0, Ended(TWO, 1, "exited", Exit(0, None), None, 16.0))
+    assert world.job().state is JobState.ASSIGNED
+
+
+def test_one_that_is_let_go_on_before_it_has_left_waits_for_a_gpu_at_once() -> None:
+    world = OneGpu()
+    world.at(11.0, suspend())
+    world.at(12.0, resume())
+    world.at(13.0, Ended(ONE, 1, "signalled", Exit(None, 15), None, 13.0, was_stopped=True))
+    assert (world.job().state, world.job().attempt) == (JobState.ASSIGNED, 2)

@@ -125,7 +125,7 @@ KINDS: dict[str, Kind] = {
     "in turns": (in_turns, {"left_s": 90.0, "now_steps_per_s": 5.0, "in_turn_steps_per_s": 10.0}, "running"),
     "parked": (parked, NOTHING, "suspended"),
     "no sample yet": (no_sample_yet, {"left_s": 49.5, "now_steps_per_s": 2.0, "in_turn_steps_per_s": 2.0}, "running"),
-    "launching": (launching, {**NOTHING, "left_s": 50.0}, "launching"),
+    "launching": (launching, {**NOTHING, "left_s": 50.0}, "running"),
     "learned length": (learned_length, RUNNING, "running"),
     "array": (array, NOTHING, "running"),
     "element": (element, RUNNING, "running"),

@@ -27,6 +27,10 @@ async def test_a_deadline_is_promised_with_gpus_of_its_own() -> None:
     ("said", "told"),
     [
         ({"deadline": "10m"}, "not known how long the job takes: say --time-limit, or --steps-total"),
+        (
+            {"deadline": "10m", "steps_total": 99},
+            "not known how long a step of the job takes: say --time-limit",
+        ),
         ({"deadline": "6m", "time_limit": "5m"}, "the earliest that can is in 390s"),
         ({"deadline": "10m", "time_limit": "5m", "hold": True}, "leave out array, hold, begin, after, singleton"),
         ({"deadline": "10m", "time_limit": "5m", "multi_node": True}, "leave out multi_node"),

@@ -59,15 +59,29 @@ async def test_what_cannot_be_suspended_is_refused_with_the_reason() -> None:
     async with world() as w:
         await w.good("POST", "/node", node())
         job = await w.submit()
+        await w.good("DELETE", f"/job/{job}")
         status, detail = await w.refused("POST", f"/job/{job}/suspend", {})
         assert status == 409
-        assert "assigned; only a job that waits or steps" in detail
+        assert "stopping; only a job that waits or runs" in detail
         for path in ("suspend", "resume"):
             assert await w.refused("POST", f"/job/99/{path}", {}) == (404, "there is no live job 99")
         await w.good("POST", "/finished_job", finished(job))
         for path in ("suspend", "resume"):
             status, detail = await w.refused("POST", f"/job/{job}/{path}", {})
-            assert (status, detail) == (409, f"job {job} has already ended: succeeded")
+            assert (status, detail) == (409, f"job {job} has already ended: cancelled")
+
+
+async def test_one_that_is_launching_is_held_once_it_has_left() -> None:
+    async with world() as w:
+        await w.good("POST", "/node", node())
+        job = await w.submit()
+        assert (await w.good("GET", f"/job/{job}"))["facts"]["word"] == "launching"
+        await w.good("POST", f"/job/{job}/suspend", {})
+        assert (await w.good("GET", f"/job/{job}"))["suspended"]
+        await w.good("POST", "/finished_job", finished(job, exit_code=None, signal=15, outcome="signalled"))
+        assert (await w.good("GET", f"/job/{job}"))["facts"]["word"] == "held"
+        await w.good("POST", f"/job/{job}/resume", {})
+        assert await w.state(job) == "assigned"
 
 
 async def test_a_paused_job_can_be_cancelled() -> None:

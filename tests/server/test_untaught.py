@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.server.harness import finished, launched, node, report, world
+from tests.server.test_time import Machine
 
 STEPS = {"at_s": 9.0, "first_step_s": 1.0, "last_step_s": 9.0, "steps": 80}
 BY_OTHERS = "disturbed by work that is not Colane's, which used"
@@ -40,6 +41,22 @@ async def test_unknown_has_a_cause(runs: list[dict[str, Any]], says: str | None,
         found = [line for line in now if "of its family" in line]
         assert len(found) == (says is not None)
         assert says is None or says in found[0]
+
+
+async def test_a_program_without_steps_is_told_what_three_lines_change() -> None:
+    machine = Machine()
+    async with world(clocks=machine.clocks(), node_timeout_s=1e6) as w:
+        await w.good("POST", "/node", node(gpus=1))
+        number = await w.submit(command=["./loop"])
+        await w.good("POST", "/node/n1/report", report(launched(number)))
+        assert not [line for line in (await w.good("GET", f"/job/{number}/why"))["now"] if "three lines" in line]
+        machine.steady.skip(42.0)
+        await w.submit(command=["./loop"])  # what is due is done with what comes
+        now = (await w.good("GET", f"/job/{number}/why"))["now"]
+        told = [line for line in now if "three lines" in line]
+        assert told
+        assert "it shares no GPU" in told[0]
+        assert "import colane.adaptor as colane; steps = colane.attach(); steps.step()" in told[0]
 
 
 async def test_what_is_measured_needs_no_cause() -> None:

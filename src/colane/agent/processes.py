@@ -64,6 +64,7 @@ class Tree(NamedTuple):
     processes: tuple[ProcessId, ...] = ()  # which they are, the supervisor first
     cpu_s: float = 0.0  # CPU time of what is below it, with that of children which have ended and been waited for
     resident_bytes: int = 0  # host memory that what is below it holds; what processes share counts for each of them
+    is_stopped: bool = False  # whether something is below it, and all of that was stopped (SIGSTOP, Ctrl-Z)
 
     def __bool__(self) -> bool:
         """Whether any process is there."""
@@ -79,7 +80,8 @@ def read_tree(pid: int) -> Tree:
     processes = tuple(ProcessId(pid, stat.start_ticks, boot_id()) for pid, stat in stats)
     ticks = sum(stat.child_ticks + (stat.own_ticks if below != pid else 0) for below, stat in stats)
     resident_bytes = sum(stat.resident_bytes for below, stat in stats if below != pid)
-    return Tree(processes, ticks / _CLOCK_TICKS_PER_S, resident_bytes)
+    states = {stat.state for below, stat in stats if below != pid} - _DEAD_STATES
+    return Tree(processes, ticks / _CLOCK_TICKS_PER_S, resident_bytes, states == {"T"})
 
 
 def is_below(pid: int, root: ProcessId) -> bool:

@@ -64,6 +64,8 @@ def sentence(low_s: float, middle_s: float, high_s: float, at_once: float = 0.0)
 class StateWord(StrEnum):
     """What a job does where its state alone does not say it; else the word is the state's."""
 
+    LAUNCHING = "launching"  # its process has not been started yet
+    RUNNING = "running"  # its process runs, whether or not it has made a step, or may be moved
     HELD = "held"  # it waits, and something keeps it from starting
     SUSPENDED = "suspended"  # its owner or an operator keeps it from going on
     PARKED = "parked"  # it waits for its GPUs while others have them, its memory on the host
@@ -89,6 +91,9 @@ class Speed(NamedTuple):
 
 GOING: Final = STEPPING | {JobState.ASSIGNED, JobState.LAUNCHING}
 """States of a job that comes to its end if nothing else happens."""
+
+RUNS: Final = STEPPING | {JobState.LAUNCHING}
+"""States of a job whose processes run, and are to."""
 
 
 class TimeLeft(NamedTuple):
@@ -164,8 +169,10 @@ def is_told(rate: Rate) -> bool:
 
 def state_word(job: Job, elements: Sequence[Job] = ()) -> str:
     """What a job does, in a word; an array whose `elements`, those that are live jobs, run in part runs, too."""
-    if any(one.placement is not None for one in elements):
-        return JobState.RUNNING.value
+    if any(one.placement is not None for one in elements) or job.state in RUNS:
+        return StateWord.RUNNING.value
+    if job.state is JobState.ASSIGNED:
+        return StateWord.LAUNCHING.value
     if job.state is JobState.QUEUED:
         return (StateWord.HELD if job.holds else job.state).value
     if job.state is JobState.PAUSED and job.suspended:

@@ -93,6 +93,7 @@ class Why(StrEnum):
     DRAIN_OVER = "drain-over"
     SENT_BACK = "sent-back"
     SUSPENDED = "suspended"
+    SUSPENDED_LAUNCHING = "suspended-launching"
     SUSPENDED_TO_HOST = "suspended-to-host"
     MOVED_TO_HOST = "moved-to-host"
     DEVICE_GIVEN_UP = "device-given-up"

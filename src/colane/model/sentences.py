@@ -149,6 +149,7 @@ SENTENCES: Mapping[Why, str] = MappingProxyType(
         Why.DRAIN_OVER: "stopped, for {node} is drained {because} and the time for that is over",
         Why.SENT_BACK: "sent back by {node} before it was started, beside {jobs}: {detail}",
         Why.SUSPENDED: "suspended by {by}; it waits at a step boundary and keeps its GPU memory",
+        Why.SUSPENDED_LAUNCHING: "suspended by {by} as it launched; it leaves its GPUs, and begins anew once resumed",
         Why.SUSPENDED_TO_HOST: "suspended by {by}; it waits at a step boundary, its GPU memory is moved to the host",
         Why.MOVED_TO_HOST: "its GPU memory, {size_bytes}, is on the host, and {gpu} is free for others; {was}",
         Why.DEVICE_GIVEN_UP: (

@@ -86,8 +86,8 @@ REQUEUE: Final = JobVerb(
     slurm=("requeue",),
     help="""Take running jobs off their GPUs and queue them again; they keep their ids and their place in line.
 
-A job that was submitted with --checkpoint saves its state first and goes on from there; any other begins anew. It
-counts as no failure. colane again submits a job once more as a new one.""",
+A job that was submitted with --checkpoint saves its state first and goes on from there; any other begins anew, and
+at a terminal that is asked first. It counts as no failure. colane again submits a job once more as a new one.""",
 )
 CHANGE: Final = JobVerb(
     Deed.CHANGE,

@@ -155,6 +155,9 @@ class AttemptMeter:
         self, now_s: float, cpu_s: float, held: Mapping[int, HeldByPid | None] | None = None, *, is_last: bool = False
     ) -> Progress:
         steps, note = read_noted(self._steps_path)
+        if self.tree.is_stopped and not is_last:
+            pids = " ".join(str(process.pid) for process in self.tree.processes[1:9])
+            note = f"a signal (SIGSTOP) has stopped its processes: kill -CONT {pids} lets them go on"
         number, problem = save_problem(self._steps_path, steps) if steps else (0, "")
         memory, later = self._see_memory(steps, held), later_steps(steps) if steps else ()
         self._rebase(steps, now_s, cpu_s)

@@ -85,7 +85,7 @@ def _used_of_asked(used: EfficiencyAnswer | None) -> Iterator[str]:
 def _fields(job: JobObject, reason: WhyAnswer) -> Iterator[tuple[str, str]]:
     yield "job", f"{jobs.name_of(job)} ({job['name']})"
     yield from _array(job)
-    yield "state", job["state"]
+    yield "state", facts_of(job)["word"] or job["state"]
     yield "reason", reason["sentence"]
     yield from (("now" if place == 0 else "", said) for place, said in enumerate(reason.get("now") or ()))
     yield "user", output.text(job["user"])

@@ -54,7 +54,8 @@ def suspend(
     """Keep jobs from going on, until 'colane resume': those that wait do not start, those that run stop stepping.
 
     A running job stops at its next step boundary. It keeps its GPU memory and its GPUs, on which others that share
-    them go on; time in which it is suspended does not count towards its time limit.
+    them go on; time in which it is suspended does not count towards its time limit. One that is launching leaves its
+    GPUs, and begins anew once it is resumed.
 
     With --to-host its GPU memory is moved to the host by the driver, and its GPU is free for others meanwhile. It
     comes back to the same GPU, once that has room. Jobs of one process on one GPU only.

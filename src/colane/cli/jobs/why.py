@@ -88,7 +88,7 @@ def explain(
     whole["stacks"] = where
     if printed(template, as_json, [whole], whole):
         return
-    for line in _sentences(jobs.name_of(asked), state, reason):
+    for line in _sentences(jobs.name_of(asked), facts_of(asked)["word"] or state, reason):
         output.say(line)
     if chosen := asked["labels"].get(POOLS_LABEL):
         output.say(f"  in pool {chosen}")

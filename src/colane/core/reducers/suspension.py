@@ -4,7 +4,7 @@ A running job waits at its next step boundary: its memory stays, its GPUs stay b
 counting it. If asked, its memory is moved to the host besides: once its agent says that it is there, the job's GPUs are
 free for others. It comes back to the same GPU, for the driver restores nowhere else: when that is free, or carries none
 but those it left there; from the moment it is resumed until then no other job starts on it. A waiting job is held: it
-keeps its place in line and does not start.
+keeps its place in line and does not start; one that is launching leaves its GPUs, and is held.
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ from colane.core.cluster.to_host import is_on_cpu_devices, no_boundary, no_way_t
 from colane.core.eligibility import hold_reason, with_hold, without
 from colane.core.events import ResumeRequested, SuspendRequested
 from colane.core.lifecycle import move
+from colane.core.planners.drain import COMING_UP
 from colane.core.planners.returning import gpu_of, on_its_gpu
-from colane.core.reducers import arrays
+from colane.core.reducers import arrays, checkpointing
 from colane.core.reducers.parking import go_on, not_suspended, off_its_gpus
 from colane.core.reducers.step import Step
 from colane.core.reducers.timers import TimerKind
-from colane.model.job import Job, JobState, SuspendVia, Suspension
+from colane.model.job import Job, JobState, Leaving, SuspendVia, Suspension
 from colane.model.phases import LEAVING, STEPPING, Hold, HoldKind, is_in
 from colane.model.progress import Progress
 from colane.model.reason import Reason, Why
@@ -36,13 +37,13 @@ def refusal(state: ClusterState, job: Job, progress: Progress | None, via: Suspe
         progress: Its latest sample.
         via: Whether its memory shall be moved to the host.
     """
-    if _is_done(job, via) and job.state not in LEAVING:
+    if _is_done(job, via) and (job.state not in LEAVING or job.ending is JobState.QUEUED):
         return None
     on_host = job.state is JobState.PAUSED and (job.is_on_host or job.parked)
-    if job.spec.measurement_group is None and (job.state is JobState.QUEUED or on_host):
+    if job.spec.measurement_group is None and (job.state is JobState.QUEUED or job.state in COMING_UP or on_host):
         return None
     if job.state is not JobState.QUEUED and job.state not in STEPPING and job.state is not JobState.PAUSED:
-        return f"job {job.id} {is_in(job.state)}; only a job that waits or steps can be suspended"
+        return f"job {job.id} {is_in(job.state)}; only a job that waits or runs can be suspended"
     problem = no_boundary(state, job, progress)
     if problem is not None:
         return f"{problem}; cancel it instead"
@@ -63,7 +64,7 @@ def _is_done(job: Job, via: SuspendVia) -> bool:
         return job.is_held(HoldKind.USER)
     if job.suspension is not None and job.suspension.until_step:
         return False  # what its owner asks for holds also once it would step again
-    return job.suspended and (via is SuspendVia.LANE or job.suspended_via is via)
+    return job.suspended and (via is SuspendVia.LANE or job.suspended_via is via or job.ending is JobState.QUEUED)
 
 
 # -- suspending
@@ -86,6 +87,12 @@ def suspend_requested(step: Step, event: SuspendRequested) -> None:
         if held.constraints.promised is not None:
             held = held.under(held.constraints._replace(promised=None))
         step.put(move(held, JobState.QUEUED, step.now_s, hold_reason(held)))
+    elif job.state in COMING_UP:  # it has made nothing yet, nor is it at a boundary soon
+        reason = Reason(Why.SUSPENDED_LAUNCHING, {"by": event.by})
+        checkpointing.part(step, job, reason, Leaving(JobState.QUEUED, is_requeued=True))
+        leaves = step.state.jobs[job.id].copied()
+        leaves.suspension = Suspension(SuspendVia.LANE, event.by)
+        step.put(leaves)
     else:
         _pause(step, job, event)
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 STATES: Final = {
     "queued": ("PENDING", "PD"),
     "assigned": ("CONFIGURING", "CF"),
-    "launching": ("CONFIGURING", "CF"),
+    "launching": ("RUNNING", "R"),
     "running-protected": ("RUNNING", "R"),
     "running": ("RUNNING", "R"),
     "paused": ("SUSPENDED", "S"),

@@ -14,7 +14,7 @@ from colane.core.planners.drain import may_be_stopped
 from colane.facts.job import lane_left_s, share_got, stalled
 from colane.lanes.turns import SHARED, Contender, precedence
 from colane.model.hardware import DISTURBED_RATIO, Drain, Node
-from colane.model.job import Job, JobId
+from colane.model.job import Job, JobId, JobState
 from colane.model.job_spec import JobKind
 from colane.model.phases import STEPPING
 from colane.model.placement import TurnRule, Turns
@@ -51,6 +51,8 @@ def untaught(store: Store, sight: Sight, job: Job, running: Iterable[Progress]) 
         StoreError: The store cannot be read.
     """
     live: list[Seen] = [(sample.steps, sample.others_ratio) for sample in running if sample.steps]
+    if not live and job.state is JobState.RUNNING and job.first_step_s is None:
+        live = [(0, None)]  # itself, which is taken to run
     runs = list(islice(chain(live, _ended(store, sight, job.effective.family)), RUNS_MAX))
     if not runs:
         return []
@@ -58,7 +60,8 @@ def untaught(store: Store, sight: Sight, job: Job, running: Iterable[Progress]) 
     disturbed = [others for others in stepping if others is not None and others >= DISTURBED_RATIO]
     told = f"{count(len(stepping or runs), 'run')} of its family"
     if not stepping:
-        fix = "how it may report them: docs/explanation/adaptor.md"
+        lines = "import colane.adaptor as colane; steps = colane.attach(); steps.step() once a step"
+        fix = f"three lines change that, if it is yours to change ({lines}): docs/explanation/adaptor.md"
         return [f"nothing is known of its speed, so it shares no GPU: {told} told no steps; {fix}"]
     if not disturbed:
         return []
@@ -109,9 +112,11 @@ def standing(
     """
     if job.placement is None or job.state not in STEPPING:
         return []
-    stalls = stalled(job, samples.get(job.id))
-    first = [] if stalls is None else [f"no step for {_span(stalls.no_step_s)} (usually {stalls.step_s:.2g} s)"]
-    by_others = _used_by_others(samples.get(job.id))
+    sample = samples.get(job.id)
+    stalls = stalled(job, sample)
+    first = [] if sample is None or not sample.note else [sample.note]
+    first += [] if stalls is None else [f"no step for {_span(stalls.no_step_s)} (usually {stalls.step_s:.2g} s)"]
+    by_others = _used_by_others(sample)
     if co_runners is None:
         alone = f"{_place(job)}, with no other job on it" if job.placement.slots else f"on {job.placement.node}, no GPU"
         return [*first, alone, *by_others]

@@ -64,6 +64,10 @@ UNKNOWN_LENGTH: Final = (
     "cannot be promised, as it is not known how long the job takes: say --time-limit, or --steps-total of a "
     "family whose step time was measured"
 )
+UNKNOWN_PACE: Final = (
+    "cannot be promised, as it is not known how long a step of the job takes: say --time-limit, or run one job of its "
+    "family first, on devices that others leave alone"
+)
 HELD: Final = (
     "cannot be promised to an array or a job that waits for a time or for others: leave out array, hold, begin, after, "
     "singleton"
@@ -111,7 +115,7 @@ def promise(
         return NoPromise(f"cannot be promised now, as {reached}: ask again when jobs under it have ended")
     found = _Search(view, spec, allowed, coming)
     if not found.is_length_known:
-        return NoPromise(found.kept_out or UNKNOWN_LENGTH)
+        return NoPromise(found.kept_out or (UNKNOWN_PACE if spec.steps_total else UNKNOWN_LENGTH))
     for place in found.places():
         if len(place.gpus) > spec.gpus_min and _promised_out(view, spec, len(place.gpus), coming, quotas):
             break
