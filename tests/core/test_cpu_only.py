@@ -200,6 +200,32 @@ def test_a_stream_of_jobs_with_gpus_does_not_keep_one_of_many_cores_waiting_for_
     assert 3600 <= started_s < 3600 + 600 + 200
 
 
+@pytest.mark.parametrize("kind", ["V100", "cpu"])
+@pytest.mark.parametrize("nodes", [1, 2])
+@pytest.mark.parametrize("asks", [{"cores": 2}, {"whole_node": True}])
+def test_a_stream_of_small_ones_does_not_keep_one_that_needs_more_waiting_for_ever(
+    asks: dict[str, Any], nodes: int, kind: str
+) -> None:
+    """Ones of a core each are always there; after an hour one node is left to it, and the others go on elsewhere."""
+    core, ends, started_s = make(*[node(f"n{i}", cores=2, kind=kind) for i in range(nodes)]), dict[int, float](), None
+    small = spec(cores=1)
+    submit(core, *[small] * 4, at_s=0.0)
+    submit(core, spec(**asks), at_s=1.0)
+    wanted = max(core.state.jobs)
+    for now_s in range(10, 20_000, 100):
+        submit(core, *[small] * 2, at_s=float(now_s))
+        running = [job.id for job in core.state.jobs.values() if job.placement is not None and job.id != wanted]
+        assert nodes == 1 or len(running) >= 2, "the other node goes on"
+        for job_id in running:
+            if ends.setdefault(job_id, now_s + 150.0 * (1 + job_id % 3)) <= now_s:
+                end(core, job_id, float(now_s))
+        if core.state.jobs[wanted].placement is not None:
+            started_s = now_s
+            break
+    assert started_s is not None
+    assert 3600 <= started_s < 3600 + 600 + 200
+
+
 def test_the_record_of_a_placement_without_slots_is_whole() -> None:
     placement = Placement((), (3, 4), node="a")
     assert PLACEMENT.read(PLACEMENT.write(placement)) == placement

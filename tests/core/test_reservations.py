@@ -138,3 +138,15 @@ def test_a_job_that_runs_there_goes_on_and_does_not_come_back_there() -> None:
     assert where(core, 1) == (), "begun anew, it might not end before"
     core.step([], 2000.0)
     assert where(core, 1) == ("n1",)
+
+
+@pytest.mark.parametrize(("elsewhere", "passes"), [({}, True), ({"n2": 4}, False), ({"n2": 1}, True)])
+def test_one_that_waits_for_reserved_nodes_alone_holds_up_no_other(elsewhere: dict[str, int], passes: bool) -> None:
+    """Under `fifo`, too: what those behind it take is nothing that it could have."""
+    core = made("fifo", "n1")
+    core.step([NodeRegistered(make_node(name, gpus)) for name, gpus in elsewhere.items()], 0.0)
+    if elsewhere:
+        assert submit(core, 1, 0.0, gpus=elsewhere["n2"], share=False) == ("n2",)
+    assert submit(core, 2, 1.0, gpus=2, share=False) == (), "n1 is kept, and n2 is too small, or full"
+    assert submit(core, 3, 2.0, gpus=1, share=False, time_limit_s=100.0) == (("n1",) if passes else ())
+    assert submit(core, 4, 3.0, gpus=1, share=False, user="ann") == (("n1",) if passes else ())

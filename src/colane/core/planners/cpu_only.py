@@ -1,14 +1,16 @@
 """Jobs without GPUs: each runs on the first node of its pool that has the cores and the host memory it books.
 
 They do not compete for GPUs, so no policy has to know of them: they are placed after the policy was asked, those
-of higher priority first, then by arrival. So that they never keep a job with GPUs waiting for ever, the oldest such job
-that is overdue is left what it books of a host: jobs that came after it do not take so much of a node that it could not
-run there once the jobs with GPUs have ended.
+of higher priority first, then by arrival. So that they never keep a job waiting for ever that needs more of a host, the
+oldest such job that is overdue is left what it books: jobs that came after it do not take so much of a node that one
+with GPUs could not run there once the jobs with GPUs have ended, and of the node with most cores free nothing that one
+without lacks.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from heapq import heapify, heappop, heappush
 
 from colane.core.cluster.bookings import NodeState
@@ -16,7 +18,7 @@ from colane.core.cluster.draft import Draft
 from colane.core.cluster.free import bits
 from colane.core.cluster.queue import Line
 from colane.core.cluster.view import ClusterView
-from colane.model.job import Job, JobId, JobSpec, NeedClass
+from colane.model.job import Job, JobSpec, NeedClass
 from colane.model.job_spec import is_among
 from colane.model.plan import Plan
 from colane.model.reason import Reason, Why, nodes_drained
@@ -69,11 +71,12 @@ class CpuOnlyJobs:
 class CpuOnlyPlacer:
     """Places the jobs without GPUs of one pool in one plan; a policy may have another order of jobs and of nodes."""
 
-    def __init__(self, draft: Draft, pool: str) -> None:
+    def __init__(self, draft: Draft, pool: str, *, in_order: bool = True) -> None:
         self._draft = draft
         self._pool = pool
         self._room = draft.view.derived(CpuOnlyRoom)
-        self._overdue = _oldest_overdue(draft, pool)
+        self._overdue = _oldest_overdue(draft, pool, in_order=in_order)
+        self._kept: str | None = None
 
     def place(self, classes: dict[tuple[int, NeedClass], Line]) -> None:
         """Serve all classes in one line; a class that finds no node is left as a whole."""
@@ -118,16 +121,31 @@ class CpuOnlyPlacer:
     def _leaves_enough(self, node: NodeState, job: Job) -> bool:
         """Whether the overdue job could still run there once the jobs with GPUs have ended."""
         first = self._overdue
-        if first is None or first.id > job.id or first.spec.priority < job.spec.priority:
+        if first is None or first.id >= job.id or first.spec.priority < job.spec.priority:
             return True
         if first.spec.whole_node and is_among(first.effective.nodes, node.node.name):
             return False
+        if not first.effective.gpus:
+            own, other = first.effective, job.effective
+            cores, memory_bytes = cores_used(own) + cores_used(other), own.host_memory_bytes + other.host_memory_bytes
+            both = replace(own, cores=cores, host_memory_bytes=memory_bytes)
+            return node.node.name != self._kept_for(own) or self._draft.has_room(node, both)
         kinds = {gpu.type for gpu in node.node.gpus if first.spec.gpu_type in {None, gpu.type}}
         ranks = max([ranks_held(node.node, first.effective, kind) for kind in kinds], default=0)
         if not ranks or (ranks < first.effective.gpus and not first.spec.multi_node):
             return True
         taken = self._draft.cpu_only_taken(node) + host_needs(job.effective, 0) + host_needs(first.effective, ranks)
         return taken <= host_capacity(node.node)
+
+    def _kept_for(self, first: JobSpec) -> str:
+        """The node that an overdue job without GPUs gets: of those large enough that with most cores free."""
+        if self._kept is None:
+            nodes = [one for one in self._draft.view.nodes.values() if is_among(first.nodes, one.node.name)]
+            nodes = [one for one in nodes if one.node.pool == first.pool and one.node.takes_jobs]
+            able = [one for one in nodes if len(one.node.cores) >= cores_used(first)]
+            found = max(able, key=lambda one: (self._draft.cores_unused(one), -one.order), default=None)
+            self._kept = "" if found is None else found.node.name
+        return self._kept
 
     def _refuse(self, job: Job) -> None:
         """Why it waits is worked out only when a user asks."""
@@ -182,11 +200,15 @@ def _books_host(spec: JobSpec) -> bool:
     return host_needs(spec, spec.gpus) != Resources()
 
 
-def _oldest_overdue(draft: Draft, pool: str) -> Job | None:
-    """Of the waiting jobs with GPUs that book something of a host, the oldest, if it has waited too long."""
-    found: JobId | None = None
-    for (_, need), line in draft.view.queue(pool).classes.items():
-        books = need.cores or need.host_memory_bytes or need.host_bandwidth_bytes_per_s or need.whole_node
+def _oldest_overdue(draft: Draft, pool: str, *, in_order: bool) -> Job | None:
+    """Of the waiting jobs with GPUs that book something of a host, the oldest, if it has waited too long.
+
+    Where jobs without GPUs are served in the order in which they came, one of these that needs more than a core too.
+    """
+    found, queue = None, draft.view.queue(pool)
+    for (_, need), line in (*queue.classes.items(), *(queue.cpu_only.items() if in_order else ())):
+        books = need.cores > (not need.gpus) or need.host_memory_bytes or need.host_bandwidth_bytes_per_s
+        books = books or need.whole_node
         if books and line.first is not None:
             found = line.first if found is None else min(found, line.first)
     if found is None:

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 from colane.model.job import Job
 from colane.scheduling.engine.contracts import SchedulingContext, Verdict
-from colane.scheduling.engine.refusals import behind
+from colane.scheduling.engine.refusals import behind, waits_for_reserved
 from colane.scheduling.engine.usual import UsualRule
 
 
 @dataclass(frozen=True, slots=True)
 class HeadOfLine:
-    """The first job that finds nothing holds up all behind it."""
+    """The first job that finds nothing holds up all behind it, unless it waits for reserved nodes alone."""
 
     strict: bool = True  # whether it does at all
 
@@ -29,7 +29,9 @@ class HeadOfLineRule(UsualRule):
     def __init__(self, context: SchedulingContext) -> None:
         self._context = context
 
-    def refused(self, job: Job, _verdict: Verdict) -> Verdict:
+    def refused(self, job: Job, verdict: Verdict) -> Verdict:
+        if waits_for_reserved(self._context.draft, job):
+            return verdict
         self._context.watch_overdue()
         self._context.draft.wait_rest(self._context.pool, behind(job.id))
         return Verdict.STOP

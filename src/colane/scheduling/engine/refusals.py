@@ -11,6 +11,7 @@ from colane.core.cluster.load import GpuLoad
 from colane.core.planners.cpu_only import not_on_these
 from colane.model.hardware import GpuId
 from colane.model.job import Job, JobId, JobSpec
+from colane.model.job_spec import is_among
 from colane.model.reason import Reason, Why, nodes_drained
 from colane.model.resources import host_needs, ranks_held
 
@@ -58,14 +59,25 @@ def no_place(draft: Draft, spec: JobSpec) -> Lacking:
 
 def _drained(draft: Draft, spec: JobSpec, types: Iterable[str]) -> Reason | None:
     """That every node that could ever run it is drained; None where one is not, or where there is none at all."""
-    least = 1 if spec.multi_node else spec.gpus
-    drained: list[str] = []
-    for node in draft.view.nodes.values():
-        if node.node.pool == spec.pool and any(ranks_held(node.node, spec, kind) >= least for kind in types):
-            if node.node.takes_jobs:
-                return None
-            drained.append(node.node.name)
-    return nodes_drained(drained) if drained else None
+    able = [node for node, ranks in _able(draft, spec, types) if ranks >= (1 if spec.multi_node else spec.gpus)]
+    is_all = not any(node.node.takes_jobs for node in able)
+    return nodes_drained([node.node.name for node in able]) if able and is_all else None
+
+
+def _able(draft: Draft, spec: JobSpec, types: Iterable[str]) -> list[tuple[NodeState, int]]:
+    """The nodes of its pool, each with as many ranks of a job as it could ever hold."""
+    nodes = [node for node in draft.view.nodes.values() if node.node.pool == spec.pool]
+    return [(node, max([ranks_held(node.node, spec, kind) for kind in types], default=0)) for node in nodes]
+
+
+def waits_for_reserved(draft: Draft, job: Job) -> bool:
+    """Whether a job waits for nodes that are reserved for others alone: on all that are left it could never run."""
+    if not job.constraints.away:
+        return False
+    spec = job.effective
+    able = _able(draft, spec, draft.view.gpu_types_for(spec))
+    left = [ranks for node, ranks in able if is_among(spec.nodes, node.node.name)]
+    return (sum(left) if spec.multi_node else max(left, default=0)) < spec.gpus
 
 
 def not_joined(draft: Draft, spec: JobSpec, lacking: Lacking) -> Reason | None:

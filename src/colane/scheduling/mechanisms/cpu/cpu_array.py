@@ -54,7 +54,7 @@ class ArrayPlacer(CpuOnlyPlacer):
     """`CpuArray` for one plan."""
 
     def __init__(self, draft: Draft, pool: str, array: CpuArray) -> None:
-        super().__init__(draft, pool)
+        super().__init__(draft, pool, in_order=False)
         self._demand = draft.view.derived(ArrayDemand)
         self._waiting = draft.view.derived(CpuLines)
         self._cores = DraftCores(FreeIndex())
