@@ -40,10 +40,10 @@ V, N, M = Takes.VALUE, Takes.NOTHING, Takes.MAYBE
 DONE, NO_EFFECT, REFUSED = Treatment.DONE, Treatment.NO_EFFECT, Treatment.REFUSED
 TABLE: Final = (
     OptionRow(
-        "-J,--job-name -o,--output -e,--error -i,--input -t,--time -N,--nodes -n,--ntasks --ntasks-per-node "
-        "--ntasks-per-gpu -c,--cpus-per-task --mem --mem-per-cpu --mem-per-gpu -p,--partition -A,--account -q,--qos "
-        "--gres -G,--gpus --gpus-per-node --gpus-per-task --cpus-per-gpu -D,--chdir --export --open-mode --comment "
-        "-b,--begin -d,--dependency",
+        "-J,--job-name -o,--output -e,--error -i,--input -t,--time -N,--nodes -n,--ntasks "
+        "--tasks-per-node,--ntasks-per-node --ntasks-per-gpu -c,--cpus-per-task --mem --mem-per-cpu --mem-per-gpu "
+        "-p,--partition -A,--account -q,--qos --gres -G,--gpus --gpus-per-node --gpus-per-task --cpus-per-gpu "
+        "-D,--chdir --export --open-mode --comment -b,--begin -d,--dependency",
         V, DONE,
     ),
     OptionRow("--exclusive", M, DONE),
@@ -52,13 +52,14 @@ TABLE: Final = (
         "--wckey --hint --gpu-bind --cpu-bind --mem-bind -m,--distribution --threads-per-core "
         "--cores-per-socket --sockets-per-node -B,--extra-node-info --ntasks-per-core --ntasks-per-socket --switches "
         "--tmp --profile --acctg-freq --deadline --time-min -S,--core-spec --thread-spec --gpu-freq --cpu-freq "
-        "--network --mcs-label --delay-boot --prefer --mincpus --gres-flags --power",
+        "--network --mcs-label --delay-boot --prefer --mincpus --gres-flags --power --extra --segment --tres-bind "
+        "--oom-kill-step",
         V, NO_EFFECT,
     ),
     OptionRow("--nice", M, DONE),
     OptionRow("--propagate --get-user-env -k,--no-kill", M, NO_EFFECT),
     OptionRow(
-        "-O,--overcommit -s,--oversubscribe --spread-job --contiguous --reboot --use-min-nodes -v,--verbose "
+        "-O,--overcommit -s,--share,--oversubscribe --spread-job --contiguous --reboot --use-min-nodes -v,--verbose "
         "--ignore-pbs",
         N, NO_EFFECT,
     ),
@@ -73,6 +74,7 @@ TABLE: Final = (
         "--container --container-id", V, REFUSED, "start the container in the script: apptainer exec --nv IMAGE ..."
     ),
     OptionRow("-M,--clusters", V, REFUSED, "there is one cluster, that of COLANE_URL"),
+    OptionRow("--tres-per-task", V, REFUSED, "say --gpus-per-task and --cpus-per-task"),
     OptionRow("--gpus-per-socket", V, REFUSED, "say how many the job takes: --gpus"),
     OptionRow("--uid --gid", V, REFUSED, "jobs run as their submitters"),
 )  # fmt: skip
@@ -82,6 +84,7 @@ OF_SBATCH: Final = (
     *TABLE,
     OptionRow("-a,--array --signal --wrap --kill-on-invalid-dep", V, DONE),
     OptionRow("--parsable --test-only -W,--wait", N, DONE),
+    OptionRow("--wait-all-nodes --batch", V, NO_EFFECT),
     OptionRow("--export-file", V, REFUSED, "name the variables: --export"),
 )
 """What `sbatch` knows."""
@@ -96,6 +99,8 @@ OF_SRUN: Final = (
     OptionRow("--jobid", V, DONE),
     OptionRow("-E,--preserve-env -X,--disable-status -Z,--no-allocate", N, NO_EFFECT),
     OptionRow("--pty", M, DONE),
+    OptionRow("--resv-ports --compress --x11", M, NO_EFFECT),
+    OptionRow("--bcast", M, REFUSED, "programs are read where they are, at the same path on each machine"),
     OptionRow("--multi-prog", N, REFUSED, "start the programs from a script"),
     OptionRow("--het-group -r,--relative", V, REFUSED, "name the machines of the step: --nodelist"),
     OptionRow("-I,--immediate", M, REFUSED, "leave it out; the job starts when there is room"),
@@ -177,8 +182,14 @@ def parse(verb: str, words: Sequence[str], place: str = "") -> SlurmOptions:
             raise SlurmError(f"{at}{name} is not done here: {known.row.advice}")
         if known.row.treatment is NO_EFFECT:
             without_effect.append(f"--{known.name}")
-        said[known.name] = SaidValue(value, place)
+        _say(said, known.name, SaidValue(value, place))
     return SlurmOptions(said, without_effect, left)
+
+
+def _say(said: dict[str, SaidValue], name: str, value: SaidValue) -> None:
+    """The later one wins, but of what each line adds to, as with Slurm."""
+    before = said.get(name) if name == "mail-type" else None
+    said[name] = value if before is None else SaidValue(f"{before.value},{value.value}", value.place)
 
 
 def _find(verb: str, name: str, at: str) -> _KnownOption:
@@ -197,6 +208,7 @@ def merged(parts: Sequence[SlurmOptions]) -> SlurmOptions:
     """Return what several places say, of which the later ones win."""
     said: dict[str, SaidValue] = {}
     for part in parts:
-        said.update(part.said)
+        for name, value in part.said.items():
+            _say(said, name, value)
     without = dict.fromkeys(word for part in parts for word in part.without_effect)
     return SlurmOptions(said, list(without), parts[-1].rest if parts else [])

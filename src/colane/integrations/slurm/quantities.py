@@ -61,7 +61,8 @@ def gres(text: str) -> tuple[int, str | None]:
         return 0, None
     kind, _, rest = text.removeprefix("gres/").removeprefix("gres:").partition(":")
     if "," in text or kind != "gpu":
-        raise ValueError(f"must be GPUs of one kind, as gpu:2 or gpu:a100:2, got {text!r}")
+        rest = "leave others out: local disk is not booked, and a part of a GPU is `#COLANE --gpu-memory 8GB`"
+        raise ValueError(f"must be GPUs of one kind, as gpu:2 or gpu:a100:2, got {text!r}; {rest}")
     return gpus(rest or "1")
 
 
