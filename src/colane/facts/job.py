@@ -16,7 +16,7 @@ from colane.core.cluster.co_runners import Pacing
 from colane.facts.ran import had_s, limit_left_s, present_s
 from colane.foresee.said import BURSTS_MIN, QuoteBounds, Shown
 from colane.model.job import Job, JobKind, JobState
-from colane.model.phases import STEPPING
+from colane.model.phases import COMING_UP, STEPPING
 from colane.model.progress import Progress, Stall, stall
 from colane.model.time_spent import time_spent
 from colane.model.words import about, percent
@@ -89,7 +89,7 @@ class Speed(NamedTuple):
     is_believed: bool = False  # nothing of it was measured yet: it is what is believed of jobs like it where it runs
 
 
-GOING: Final = STEPPING | {JobState.ASSIGNED, JobState.LAUNCHING}
+GOING: Final = STEPPING | COMING_UP
 """States of a job that comes to its end if nothing else happens."""
 
 RUNS: Final = STEPPING | {JobState.LAUNCHING}

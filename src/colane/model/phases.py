@@ -45,6 +45,9 @@ ENDED = frozenset({JobState.SUCCEEDED, JobState.FAILED, JobState.OUT_OF_MEMORY, 
 LEAVING = frozenset({JobState.CHECKPOINTING, JobState.STOPPING})
 """States in which a job is on its way off GPUs that it still holds."""
 
+COMING_UP = frozenset({JobState.ASSIGNED, JobState.LAUNCHING})
+"""States in which a job has its GPUs, and has not begun."""
+
 REQUEUEABLE = frozenset({JobState.QUEUED, JobState.TIMED_OUT})
 """Ends of its way off GPUs of which a job may be queued again."""
 MOVABLE = frozenset({JobState.RUNNING, JobState.PAUSED})

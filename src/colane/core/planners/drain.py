@@ -11,7 +11,6 @@ there.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Final
 
 from colane.core.cluster.draft import Draft
 from colane.core.cluster.state import ClusterState
@@ -21,10 +20,9 @@ from colane.core.reducers.step import Step
 from colane.model.hardware import Drain
 from colane.model.job import Job, JobState
 from colane.model.job_spec import serves_elsewhere
+from colane.model.phases import COMING_UP
 from colane.model.plan import Plan
 from colane.model.reason import Reason, Why
-
-COMING_UP: Final = frozenset({JobState.ASSIGNED, JobState.LAUNCHING})
 
 
 def drained(step: Step, event: NodeDrained) -> None:

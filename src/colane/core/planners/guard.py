@@ -24,7 +24,7 @@ from colane.core.planners.overflow import may_take_turns
 from colane.lanes.turns import SHARED
 from colane.model.hardware import GpuId
 from colane.model.job import Job, JobId, JobState
-from colane.model.phases import LEAVING, STEPPING
+from colane.model.phases import COMING_UP, LEAVING, STEPPING
 from colane.model.placement import Turns
 from colane.model.plan import Plan
 from colane.model.reason import Reason, Why
@@ -32,8 +32,6 @@ from colane.perf.pace import Paces
 from colane.perf.rate import Rate
 
 TOO_SLOW: Final = SplitReasons(Why.PARKED_TOO_SLOW, Why.TOO_SLOW_TOGETHER)
-
-STARTING = frozenset({JobState.ASSIGNED, JobState.LAUNCHING})
 
 
 class Suspect(NamedTuple):
@@ -157,7 +155,7 @@ def _is_first(job: Job, node: str) -> bool:
 def _active(state: ClusterState, load: GpuLoad) -> tuple[Booking, ...] | None:
     """Bookings of jobs that go on; None while any job starts, stops or has no turns, or all are measured together."""
     states = {booking.job: state.jobs[booking.job].state for booking in load.bookings}
-    passing = any(each in STARTING or each in LEAVING for each in states.values())
+    passing = any(each in COMING_UP or each in LEAVING for each in states.values())
     passing = passing or any(state.jobs[booking.job].turn for booking in load.bookings)
     if passing or any(booking.measurement_group is not None for booking in load.bookings):
         return None

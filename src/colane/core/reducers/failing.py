@@ -12,12 +12,10 @@ from colane.core.reducers import black_holes, checkpointing, losses
 from colane.core.reducers.memory import learn_memory
 from colane.core.reducers.step import Step
 from colane.model.job import Job, JobId, JobState
-from colane.model.phases import SuspendVia, Suspension
+from colane.model.phases import COMING_UP, SuspendVia, Suspension
 from colane.model.reason import Reason, Why
 from colane.model.sentences import sentence_of
 from colane.model.words import count
-
-COMING_UP = frozenset({JobState.ASSIGNED, JobState.LAUNCHING})
 
 CAUSES: Mapping[str, Why] = {
     "exited": Why.EXIT_CODE,

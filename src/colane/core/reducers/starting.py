@@ -10,6 +10,7 @@ from colane.core.lifecycle import moves
 from colane.core.reducers.step import Step
 from colane.core.reducers.timers import TimerKind
 from colane.model.job import Attempt, FallBack, Job, JobState
+from colane.model.phases import COMING_UP
 from colane.model.placement import Placement
 from colane.model.plan import Plan, Start
 from colane.model.reason import Reason, Why
@@ -65,5 +66,5 @@ def _with_port(step: Step, placement: Placement) -> Placement:
 def set_timers(step: Step, job: Job, start_s: float) -> None:
     """Time limit, and the moment a process without steps is taken to run."""
     step.set_limit_timer(job)
-    if job.state in (JobState.ASSIGNED, JobState.LAUNCHING):
+    if job.state in COMING_UP:
         step.timers.set(start_s + step.config.opaque_after_s, TimerKind.TAKEN_TO_RUN, job.id, job.attempt)

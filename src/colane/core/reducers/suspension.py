@@ -14,14 +14,13 @@ from colane.core.cluster.to_host import is_on_cpu_devices, no_boundary, no_way_t
 from colane.core.eligibility import hold_reason, with_hold, without
 from colane.core.events import ResumeRequested, SuspendRequested
 from colane.core.lifecycle import move
-from colane.core.planners.drain import COMING_UP
 from colane.core.planners.returning import gpu_of, on_its_gpu
 from colane.core.reducers import arrays, checkpointing
 from colane.core.reducers.parking import go_on, not_suspended, off_its_gpus
 from colane.core.reducers.step import Step
 from colane.core.reducers.timers import TimerKind
 from colane.model.job import Job, JobState, Leaving, SuspendVia, Suspension
-from colane.model.phases import LEAVING, STEPPING, Hold, HoldKind, is_in
+from colane.model.phases import COMING_UP, LEAVING, STEPPING, Hold, HoldKind, is_in
 from colane.model.progress import Progress
 from colane.model.reason import Reason, Why
 
