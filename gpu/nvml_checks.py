@@ -226,7 +226,8 @@ def mps_kill(run: Run) -> Object:
         held_bytes = 2**30 if run.small else 2**33
         jobs = [_submit(run, scheduler, words, mps=True, gpu_memory_bytes=held_bytes) for _ in range(2)]
         both = _until(lambda: all((scheduler.job(job)["progress"] or {}).get("steps") for job in jobs) or None)
-        run.check("both run at once", both, [scheduler.job(job)["reason"] for job in jobs])
+        messages = scheduler.node(NODE)["messages"]
+        run.check("both run at once", both, [*(scheduler.job(job)["reason"] for job in jobs), *messages])
         before = (scheduler.job(jobs[1])["progress"] or {}).get("steps") or 0
         began_s = time.monotonic()
         scheduler.cancel(jobs[0])

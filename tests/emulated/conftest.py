@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -29,6 +30,13 @@ def job(tmp_path: Path, machine: Machine) -> Job:
     made = make_job(tmp_path / "job", pythonpath=str(JOB_SIDE))
     made.env |= machine.env | {"PYTHONPATH": made.env["PYTHONPATH"]}
     return made
+
+
+@pytest.fixture
+def state() -> Iterator[Path]:
+    """The agent's directory, whose path has room for the sockets of a daemon (108 bytes) wherever tests lie."""
+    with tempfile.TemporaryDirectory(prefix="mps-") as name:
+        yield Path(name)
 
 
 @pytest.fixture(scope="session")

@@ -9,6 +9,7 @@ first, or the first three calls, have.
 
 from __future__ import annotations
 
+import gc
 import itertools
 import os
 import queue
@@ -226,9 +227,9 @@ def graph_pieces(steps: int) -> int:
 
 
 def engine(steps: int) -> int:
-    """As servers of language models start and serve: what a largest batch takes is measured, the rest of the memory is
-    taken for a cache, parts of the model are compiled, and a graph captured for each size, the largest first, all in
-    one pool; requests are filled up to the nearest size."""
+    """As SGLang starts and serves: what a largest batch takes is measured, the rest of the memory is taken for a cache,
+    parts of the model are compiled, and a graph captured for each size, the largest first, all in one pool, with
+    nothing collected meanwhile; requests are filled up to the nearest size."""
     net, sizes = Net().to("cuda").eval(), (8, 4, 2, 1)
     net.work = torch.compiler.disable(_Work.apply)
     run = torch.compile(net, backend="eager", dynamic=False)
@@ -243,14 +244,17 @@ def engine(steps: int) -> int:
         torch.cuda.empty_cache()
         cache = torch.zeros(2**20).to("cuda")
         torch.cuda.synchronize()
+        gc.collect()
+        gc.freeze()
         with torch.cuda.stream(stream):
             for size in sizes:
                 for _ in range(2):
                     run(inputs[:size])
                     torch.cuda.synchronize()
                 graphs[size] = torch.cuda.CUDAGraph()
-                with torch.cuda.graph(graphs[size], pool=pool, stream=stream, capture_error_mode="thread_local"):
+                with torch.cuda.graph(graphs[size], pool=pool, stream=stream):
                     run(inputs[:size])
+        gc.unfreeze()
         torch.cuda.current_stream().wait_stream(stream)
         torch.cuda.synchronize()
         calls = 1 + 2 * len(sizes)
@@ -737,6 +741,25 @@ def sharded(steps: int) -> int:
     return (steps - 1) * 2 * KERNELS
 
 
+def sharded_flat(steps: int) -> int:
+    """FSDP 1: each part's parameters are one flat tensor."""
+    from torch.distributed.fsdp import FullyShardedDataParallel as Fsdp  # noqa: PLC0415
+    from torch.distributed.fsdp import ShardingStrategy  # noqa: PLC0415
+
+    local, host = _in_ranks(), torch.device("cpu")
+    whole = Net()
+    whole.last = Fsdp(whole.last, device_id=host, use_orig_params=True)
+    net = Fsdp(whole, device_id=host, use_orig_params=True, sharding_strategy=ShardingStrategy.SHARD_GRAD_OP)
+    optimizer, x = torch.optim.AdamW(net.parameters(), lr=0.01), torch.randn(8, 4).to(f"cuda:{local}")
+    for step in range(steps):
+        loss = train(net, optimizer, x)
+        if step % 8 == 7:
+            net.clip_grad_norm_(1.0)
+    print(f"loss: {float(loss.detach())}", flush=True)
+    _leave_ranks()
+    return steps
+
+
 SHAPES = {
     one.__name__: one
     for one in (
@@ -744,7 +767,7 @@ SHAPES = {
         graph_then_saves, graph_inference, graph_sizes, graph_pieces, engine, graph_by_hand, graphed, graphed_frozen,
         captures_beside, evaluates, several_streams, side_thread, copies_ahead, second_gpu, two_gpus, data_parallel,
         forks, refuses_statistics, compiled, thread_beside, thread_before, pool_beside, inductor, with_cupy,
-        kernels_before_the_model, asserts, ranks, ranks_in_flight, sharded, loses_its_steps, holds,
+        kernels_before_the_model, asserts, ranks, ranks_in_flight, sharded, sharded_flat, loses_its_steps, holds,
         actor_beside, kernels_beside, process_beside, acts,
         holds_without_statistics, holds_what_stays,
     )

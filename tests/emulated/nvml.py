@@ -75,3 +75,14 @@ class EmulatedNvml(FakeNvml):
 
     def nvmlInit(self) -> None:  # noqa: N802
         """There is a driver."""
+
+    def nvmlShutdown(self) -> None:  # noqa: N802
+        """It stays."""
+
+    def nvmlDeviceGetIndex(self, gpu: FakeGpu) -> int:  # noqa: N802
+        """Its place."""
+        return self.gpus.index(gpu)
+
+    def nvmlDeviceGetCudaComputeCapability(self, _: FakeGpu) -> tuple[int, int]:  # noqa: N802
+        """Hopper's, as `torch_cuda` tells."""
+        return 9, 0

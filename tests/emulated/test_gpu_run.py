@@ -24,15 +24,15 @@ pytestmark = [
     pytest.mark.skipif(os.uname().machine != "x86_64", reason="processes can be moved off a GPU on x86_64 only"),
 ]
 
-SOME = ("memory:truth", "suspend:cycle", "nvml_checks:admission", "nvml_checks:environment", "turns:by-step")
+SOME = ("memory:truth", "suspend:cycle", "nvml_checks:admission", "nvml_checks:mps-kill", "turns:by-step")
 """Of each script one that uses what only a GPU has. `COLANE_REHEARSE=all` tries every part, in half an hour."""
 PARTS = tuple(dict.fromkeys(step.name for step in (*DECIDING, *FIRST, *THEN))) if ALL else SOME
 
 
-def test_parts_that_only_a_gpu_can_run_end_well_on_emulated_ones(tmp_path: Path) -> None:
+def test_parts_that_only_a_gpu_can_run_end_well_on_emulated_ones(tmp_path: Path, state: Path) -> None:
     env = {**os.environ, **install(tmp_path / "machine")}
     env["PYTHONPATH"] = os.pathsep.join([env["PYTHONPATH"], str(ROOT)])
-    where = ["--out", str(tmp_path / "out"), "--state", str(tmp_path / "s")]
+    where = ["--out", str(tmp_path / "out"), "--state", str(state)]
     words = [sys.executable, "-m", "gpu.plan", "--small", "--all", "--minutes", "90", "--plan", ",".join(PARTS), *where]
     done = subprocess.run(words, env=env, cwd=ROOT, capture_output=True, text=True, check=False)
     parts = read_result(tmp_path / "out" / "results.json")["parts"]

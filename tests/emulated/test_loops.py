@@ -5,10 +5,13 @@ Its steps are counted, its device time is told, and it does and waits for what i
 
 from __future__ import annotations
 
+import itertools
+import os
 import re
+import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -65,7 +68,7 @@ PARTS = {"acts", "holds_what_stays"}
 """Loops that are no jobs by themselves: one is another's second process, one is told what it holds."""
 BESIDE = {"actor_beside", "kernels_beside", "process_beside", "actors_and_learner"}
 """How often these wait is as their threads and processes come to it."""
-OF_RANKS = ("ranks", "ranks_in_flight", "sharded", "static_ddp")
+OF_RANKS = ("ranks_in_flight", "sharded", "sharded_flat", "static_ddp")
 
 
 class Done(NamedTuple):
@@ -77,22 +80,42 @@ class Done(NamedTuple):
     waits: list[dict[str, int]]
 
 
+@pytest.fixture(scope="session")
+def meeting(forks: Forks, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[], list[dict[str, str]]]]:
+    """Give what torchrun puts into the environments of two ranks, which would be six imports of PyTorch a loop."""
+    folder = tmp_path_factory.mktemp("meeting")
+    os.mkfifo(told := folder / "port")
+    store = forks.start(str(Path(LOOPS).with_name("meeting.py")), str(told), env=dict(os.environ), cwd=folder)
+    shared = QUIET | {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": told.read_text(), "WORLD_SIZE": "2"}
+    attempts = itertools.count()
+
+    def ranks() -> list[dict[str, str]]:
+        apart = {"TORCHELASTIC_USE_AGENT_STORE": "True", "TORCHELASTIC_RESTART_COUNT": str(next(attempts))}
+        return [shared | apart | {"RANK": rank, "LOCAL_RANK": rank} for rank in "01"]
+
+    yield ranks
+    store.send_signal(signal.SIGTERM)
+    store.wait()
+
+
 @pytest.fixture
-def done(forks: Forks, job: Job, machine: Machine) -> Callable[..., Done]:
+def done(forks: Forks, job: Job, machine: Machine, meeting: Callable[[], list[dict[str, str]]]) -> Callable[..., Done]:
     """Run a loop, with the adaptor or without, by two ranks where it is one for several."""
 
     def run(shape: str, switch: str) -> Done:
         env = job.env | {"COLANE_ADAPTOR": switch, "TORCHINDUCTOR_COMPILE_THREADS": "1"}
         argv = (SCRIPT_OF[shape], shape, str(STEPS), "0.05")
-        if shape in OF_RANKS:
+        if shape == "ranks":
             ended = subprocess.run(
                 (sys.executable, *TORCHRUN, *argv), env=env | QUIET, cwd=job.folder, check=False, capture_output=True,
                 text=True, timeout=START_S,
             )  # fmt: skip
             code, out, errors = ended.returncode, ended.stdout, ended.stderr
         else:
-            fork = forks.start(*argv, env=env, cwd=job.folder, stem=switch)
-            code, out, errors = fork.wait(), fork.out, fork.errors
+            ranks = enumerate(meeting() if shape in OF_RANKS else [{}])
+            each = [forks.start(*argv, env=env | one, cwd=job.folder, stem=f"{switch}{rank}") for rank, one in ranks]
+            code = max(fork.wait() for fork in each)
+            out, errors = ("".join(getattr(fork, what) for fork in each) for what in ("out", "errors"))
         waits = [{name: ran.counts().get(name, 0) for name in WAITING} for ran in machine.all_ran()]
         for path in machine.home.glob("kernels.*"):
             path.unlink()

@@ -6,7 +6,6 @@ import os
 import shutil
 import signal
 import sys
-import tempfile
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -45,13 +44,6 @@ def mps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     yield place
     left = processes.marked(f"MPS_FAKE={place}".encode())
     processes.kill(one for pid in left if (one := processes.identify(pid)) is not None)
-
-
-@pytest.fixture
-def state() -> Iterator[Path]:
-    """The agent's directory, whose path has room for the sockets of a daemon (108 bytes) wherever tests lie."""
-    with tempfile.TemporaryDirectory(prefix="mps-") as name:
-        yield Path(name)
 
 
 @pytest.fixture

@@ -17,6 +17,14 @@ def debug(message: str) -> None:
         print(f"colane: {message}", file=sys.stderr, flush=True)  # noqa: T201
 
 
+def replace(owner: Any, name: str, ours: Callable[..., Any]) -> None:
+    """Put ours in a function's place, also in the module by whose name it is pickled."""
+    own = getattr(owner, name)
+    for place in (owner, sys.modules.get(own.__module__)):
+        if getattr(place, name, None) is own:
+            setattr(place, name, ours)
+
+
 def safely(call: Callable[..., None], *args: Any) -> None:
     """Call one of ours inside the script's own call, which must go on."""
     try:

@@ -59,18 +59,15 @@ def attach(to: Resting) -> None:
 
     threading.Thread.start = start  # type: ignore[method-assign]
     executor = getattr(sys.modules.get("concurrent.futures.thread"), "ThreadPoolExecutor", None)
-    if executor is not None:
-        _watch_submitted(executor, to)
+    if executor is None:
+        return
+    own_submit = executor.submit
 
-
-def _watch_submitted(executor: Any, to: Resting) -> None:
-    own = executor.submit
-
-    @functools.wraps(own)
+    @functools.wraps(own_submit)
     def submit(self: Any, fn: Any, *args: Any, **kwargs: Any) -> Any:
         if to.rests:
             safely(_begin, to, fn)
-        return own(self, fn, *args, **kwargs)
+        return own_submit(self, fn, *args, **kwargs)
 
     executor.submit = submit
 

@@ -16,7 +16,7 @@ import sys
 import threading
 
 from . import own_threads, stillness
-from .aside import debug, safely
+from .aside import debug, replace, safely
 from .writer import STEPS_FILE_ENV
 
 PREFIX = "stacks."  # of the pipes beside the steps file: `stacks.RANK.PID.NUMBER`, the rank `x` where it is not known
@@ -64,7 +64,7 @@ def watch_groups(torch: Any) -> None:
         safely(listen)
         return own(*args, **kwargs)
 
-    distributed.init_process_group = init_process_group  # type: ignore[union-attr]
+    replace(distributed, "init_process_group", init_process_group)
 
 
 def rank() -> str:

@@ -57,7 +57,7 @@ class FirstUse:
             self.watch()
 
     def used(self) -> None:
-        """Hear that a pass backward begins."""
+        """Hear that the device is about to be used."""
         if not self._is_over:
             self._begin()
 
@@ -94,8 +94,7 @@ class FirstUse:
     def _before(self, own: Any) -> Any:
         @functools.wraps(own)
         def first_use(*args: Any, **kwargs: Any) -> Any:
-            if not self._is_over:
-                self._begin()
+            self.used()
             return own(*args, **kwargs)
 
         return first_use
@@ -116,7 +115,8 @@ class FirstUse:
 
     def _begin(self) -> None:
         try:
-            if self._torch.utils.data.get_worker_info() is not None or self._is_elsewhere():
+            is_on_host = os.environ.get("CUDA_VISIBLE_DEVICES") and not self._torch.cuda.is_initialized()
+            if is_on_host or self._torch.utils.data.get_worker_info() is not None:  # what is computed needs no turn
                 return
             self._is_over = True
             for handle in self._handles:
@@ -125,10 +125,6 @@ class FirstUse:
             self._to.enter()
         except Exception as error:  # noqa: BLE001  # the job's own call goes on
             recorder.debug(f"does not wait for its first turn: {error!r}")
-
-    def _is_elsewhere(self) -> bool:
-        """Whether this job has a GPU and does not use it yet: what is computed on the host needs no turn."""
-        return bool(os.environ.get("CUDA_VISIBLE_DEVICES")) and not self._torch.cuda.is_initialized()
 
 
 def attach_compiler(dynamo: Any, first: FirstUse) -> None:

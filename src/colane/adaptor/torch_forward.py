@@ -93,7 +93,8 @@ class Others:
             if not module.training:
                 save_whole(self._torch, self)
             self.evaluations.follow(module)
-        if not (self._is_wanted or self._is_training_here()) or id(module) in self._handles:
+        may_step_in_backward = self.to.rank < recorder.OPTIMIZER
+        if not (self._is_wanted or may_step_in_backward) or id(module) in self._handles:
             return
         self._roots[id(module)] = weakref.ref(module)
         if len(self._roots) > ROOTS_MAX:
@@ -206,7 +207,7 @@ class Others:
         handles = self._handles.pop(id(module), ())
         for handle in handles:
             handle.remove()
-        return self.evaluations.unhook(module) or bool(handles)
+        return self.evaluations.drop(id(module)) or bool(handles)
 
     def own_hooks(self) -> set[int]:
         """Return the ids of our hooks, to leave them out of what is saved."""
@@ -223,10 +224,6 @@ class Others:
         if early and self.to.wants(self._rank):
             self.to.boundary(early)
         self.to.flush()
-
-    def _is_training_here(self) -> bool:
-        """Whether roots are worth noting all the same: optimizers may turn out to step in backward."""
-        return self.to.rank < recorder.OPTIMIZER
 
     def _hook(self, module: Any) -> None:
         if id(module) in self._handles:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 
 from . import capture, recorder
+from .aside import replace
 from .cycle import Cycle
 
 HELD = "_colane_held"  # kept on each CUDA graph: the steps in it
@@ -114,15 +115,12 @@ def attach(torch: Any, others: GraphWatcher) -> None:
             others.replayed(self)
 
     graph.replay = replay
-    for module in (torch.cuda, torch.cuda.graphs):
-        _let_graph(torch, module, others)
+    _let_graph(torch, others)
 
 
-def _let_graph(torch: Any, module: Any, others: GraphWatcher) -> None:
+def _let_graph(torch: Any, others: GraphWatcher) -> None:
     """Take our hooks off modules while they are made into graphs: PyTorch refuses one with any."""
-    own = getattr(module, "make_graphed_callables", None)
-    if own is None:
-        return
+    own = torch.cuda.make_graphed_callables
 
     @functools.wraps(own)
     def make_graphed_callables(callables: Any, *args: Any, **kwargs: Any) -> Any:
@@ -136,4 +134,4 @@ def _let_graph(torch: Any, module: Any, others: GraphWatcher) -> None:
             for one in hooked:
                 recorder.safely(others.root, one)
 
-    module.make_graphed_callables = make_graphed_callables
+    replace(torch.cuda, "make_graphed_callables", make_graphed_callables)

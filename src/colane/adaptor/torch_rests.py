@@ -12,7 +12,7 @@ import functools
 import time
 import weakref
 
-from . import recorder
+from . import aside, recorder
 
 TYPE_CHECKING = False  # as `typing` has it, which costs milliseconds to import
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class Evaluations:
 
     def compiled(self, inner: Any, outer: Any) -> None:
         """Hear that a module was compiled: hooks go outside of what is traced."""
-        self._drop(id(inner))
+        self.drop(id(inner))
         self._outer[id(inner)] = weakref.ref(outer)
 
     def follow(self, module: Any) -> None:
@@ -46,17 +46,13 @@ class Evaluations:
         outer = self._outer.get(id(module))
         module = (outer() if outer is not None else None) or module
         if module.training:
-            self._drop(id(module))
+            self.drop(id(module))
         elif id(module) not in self._handles and getattr(module, "_compiled_call_impl", None) is None:
             self._hook(module)
 
     def own_hooks(self) -> set[int]:
         """Return the ids of our hooks, to leave them out of what is saved."""
         return {handle.id for handles in self._handles.values() for handle in handles}
-
-    def unhook(self, module: Any) -> bool:
-        """Take the hooks off one module; whether it had any."""
-        return self._drop(id(module))
 
     def _hook(self, module: Any) -> None:
         key = id(module)
@@ -78,7 +74,8 @@ class Evaluations:
         post = register_post(module, colane_forward_post)
         self._handles[key] = module.register_forward_pre_hook(colane_forward_pre), post
 
-    def _drop(self, key: int) -> bool:
+    def drop(self, key: int) -> bool:
+        """Take the hooks off one module; whether it had any."""
         handles = self._handles.pop(key, None) or ()
         for handle in handles:
             handle.remove()
@@ -153,4 +150,4 @@ def watch_saves(torch: Any, to: recorder.Recorder) -> None:
             if has_left:
                 recorder.safely(to.enter)
 
-    torch.save = save
+    aside.replace(torch, "save", save)

@@ -18,11 +18,11 @@ from colane.model.words import percent
 SUSPECT_RATIO: Final = 0.05
 """So much more than its turns a job's kernels run, on average over `WINDOWS` samples, before it is looked at. A turn
 is seldom full of kernels, and what runs in others' may hide in what its own leave: so each is looked at once whatever
-it runs, after its first turns, but for what answers requests, which would wait. What is below `BUSY_RATIO` escapes.
+it runs, after its first turns, but for what answers requests, which would wait. Of one that waits nothing runs: what
+drivers, which count in hundredths, tell twice is found.
 """
 WINDOWS: Final = 3
 CHECK_S: Final = 2.5  # a job is kept so long before its kernels are looked at: drivers sample over up to a second
-BUSY_RATIO: Final = 0.02  # of one that waits nothing runs; drivers count in hundredths
 CLEARED_S: Final = 600.0
 """One that was found to wait is not looked at again for so long, and after each further look for twice as long."""
 
@@ -47,6 +47,7 @@ class _Suspect:
     windows: int = 0
     checked_s: float | None = None
     parked_s: float | None = None
+    is_doubted: bool = False
     quiet_until_s: float = 0.0
     quiet_s: float = CLEARED_S
 
@@ -82,10 +83,8 @@ class TurnAudit:
             one = self._jobs.setdefault(job, _Suspect(stands.service_s, now_s))
             if one.checked_s is None:
                 self._compare(job, one, stands, busy_ratio, now_s)
-            elif not stands.is_parked:
-                one.parked_s = None
-            elif one.parked_s is None:
-                one.parked_s = now_s
+            elif not stands.is_parked or one.parked_s is None:
+                one.parked_s = now_s if stands.is_parked else None
             elif now_s >= one.parked_s + CHECK_S:
                 self._decide(job, one, stands, busy_ratio, now_s)
 
@@ -99,8 +98,7 @@ class TurnAudit:
                 del self._jobs[job]
 
     def _compare(self, job: int, one: _Suspect, stands: Seen, busy_ratio: float, now_s: float) -> None:
-        window_s = now_s - one.at_s
-        if window_s <= 0.0:
+        if (window_s := now_s - one.at_s) <= 0.0:
             return
         excess = busy_ratio - (stands.service_s - one.service_s) / window_s
         one.service_s, one.at_s, one.windows = stands.service_s, now_s, one.windows + 1
@@ -112,9 +110,12 @@ class TurnAudit:
             one.checked_s = now_s
 
     def _decide(self, job: int, one: _Suspect, stands: Seen, busy_ratio: float, now_s: float) -> None:
-        if busy_ratio > BUSY_RATIO:
+        if busy_ratio and one.is_doubted:
             self.found[job] = LEAKS.format(busy=percent(busy_ratio))
             del self._jobs[job]
+            return
+        one.is_doubted = busy_ratio > 0.0
+        if one.is_doubted:
             return
         one.checked_s = one.parked_s = None
         self._known.add(job)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from importlib.machinery import ModuleSpec
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 
@@ -27,7 +27,19 @@ def _turns(module: ModuleType) -> None:
     torch_cuda.watch_turns(module)
 
 
-_AFTER: dict[str, Callable[[ModuleType], None]] = {"torch._C": _core, "torch": _whole, "_colane_adaptor.turns": _turns}
+def _sharded(module: ModuleType) -> None:
+    """FSDP 1 asks the device of its tensors, here the host, for streams and events: these are the GPU's."""
+    torch = sys.modules["torch"]
+    shown = {**vars(torch.cuda), "current_device": lambda: torch.device("cpu")}
+    module._FSDPDeviceHandle.from_device = classmethod(lambda *_: SimpleNamespace(**shown))
+
+
+_AFTER: dict[str, Callable[[ModuleType], None]] = {
+    "torch._C": _core,
+    "torch": _whole,
+    "torch.distributed.fsdp._common_utils": _sharded,
+    "_colane_adaptor.turns": _turns,
+}
 
 
 class _Finder:

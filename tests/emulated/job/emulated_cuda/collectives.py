@@ -7,6 +7,7 @@ by the store of their group. Values are not exchanged: each rank is given its ow
 from __future__ import annotations
 
 import functools
+import inspect
 import struct
 from typing import Any
 
@@ -98,10 +99,21 @@ def register(torch: Any) -> None:  # noqa: C901 - a class that needs PyTorch
         return Group(store, rank, ranks)
 
     dist.Backend.register_backend("emulated", make, devices=["cpu", "cuda"])
-    own_init = dist.init_process_group
+    for name in ("init_process_group", "new_group"):
+        made = _emulated(getattr(dist, name))
+        setattr(dist, name, made)
+        setattr(dist.distributed_c10d, name, made)
 
-    @functools.wraps(own_init)
-    def init_process_group(backend: Any = None, *args: Any, **kwargs: Any) -> Any:
-        return own_init("emulated" if backend == "nccl" else backend, *args, **kwargs)
 
-    dist.init_process_group = init_process_group
+def _emulated(own: Any) -> Any:
+    """What makes groups, with ours for NCCL's."""
+    signature = inspect.signature(own)
+
+    @functools.wraps(own)
+    def make(*args: Any, **kwargs: Any) -> Any:
+        told = signature.bind(*args, **kwargs).arguments
+        if told.get("backend") == "nccl":
+            told["backend"] = "emulated"
+        return own(**told)
+
+    return make

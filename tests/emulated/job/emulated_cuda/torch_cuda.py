@@ -222,6 +222,12 @@ class Device:
         self.outside += size
         self._hold(self.reserved)
 
+    def memory(self) -> tuple[int, int]:
+        """What of it is free, and all."""
+        self.use()
+        total = self.gpu.kind.total_bytes
+        return total - sum(self.gpu.held().values()), total
+
     def fail(self, text: str) -> None:
         """Let a kernel fail for good: from now on this process is told of it, under MPS all are."""
         self.use()
@@ -421,6 +427,9 @@ class StreamBase:
 
         return torch.device("cuda", self.device_index)
 
+    def is_capturing(self) -> bool:
+        return self._own.capture is not None
+
     def query(self) -> bool:
         with _state.ruled():
             _state.captures.may_be_unsafe(self._own)
@@ -567,6 +576,8 @@ class _Properties:
     def __init__(self, kind: Kind) -> None:
         self.name, self.total_memory, self.uuid = kind.name, kind.total_bytes, kind.uuid
         self.major, self.minor, self.multi_processor_count = 9, 0, 132
+        self.is_integrated, self.warp_size, self.regs_per_multiprocessor = False, 32, 65536
+        self.shared_memory_per_block_optin, self.L2_cache_size = 227 * 1024, 50 * 1024**2
 
 
 def _statistics(number: int) -> dict[str, Any]:
@@ -623,13 +634,6 @@ def _is_capturing() -> bool:
     return _state.stream().capture is not None
 
 
-class _CurrentStream:
-    """What `torch.accelerator.current_stream` is asked for by optimizers."""
-
-    def is_capturing(self) -> bool:
-        return _is_capturing()
-
-
 def _init() -> None:
     if not _state.devices:
         raise RuntimeError("No CUDA GPUs are available")
@@ -676,10 +680,11 @@ def put_into(core: Any) -> None:
         "_accelerator_exchangeDevice": _exchange,
         "_accelerator_maybeExchangeDevice": _maybe_exchange,
         "_accelerator_synchronizeDevice": lambda number: _state.device(number).synchronize(),
-        "_accelerator_getStream": lambda _: _CurrentStream(),
+        "_accelerator_getStream": lambda number: StreamBase(0, _state.current(number), number),
         "_accelerator_resetPeakStats": _reset_peak,
         "_accelerator_getDeviceStats": _statistics,
         "_accelerator_emptyCache": _empty_cache,
+        "_accelerator_getMemoryInfo": lambda number: _state.device(number).memory(),
         "_accelerator_emptyHostCache": lambda: None,
         "_get_device_properties_": lambda number: _Properties(_state.device(number).gpu.kind),
     }
@@ -688,6 +693,7 @@ def put_into(core: Any) -> None:
     core._CudaStreamBase, core._CudaEventBase, core._CUDAGraph = StreamBase, EventBase, GraphBase
     core._CudaDeviceProperties = _Properties
     core._cudart = object()
+    core._cuda_CUDAAllocator_AllocatorState = type("AllocatorState", (), {})  # the compiler's code knows it by name
     core._has_cuda = True
 
 
@@ -713,6 +719,7 @@ def watch_turns(turns: Any) -> None:
 FACTORIES = (
     "arange",
     "empty",
+    "empty_like",
     "eye",
     "full",
     "linspace",
@@ -729,7 +736,8 @@ FACTORIES = (
 
 def complete(torch: Any) -> None:
     """Let tensors be moved to and from GPUs that they are not on, and reading one wait for its stream."""
-    torch.version.cuda = "12.8"
+    torch.version.cuda = torch.version.cuda or "12.8"
+    torch.cuda.mem_get_info = lambda number=None: _state.device(_number(number)).memory()
     torch.cuda.get_device_properties = lambda number=None: _Properties(_state.device(_number(number)).gpu.kind)
     if torch.distributed.is_available():
         collectives.register(torch)
@@ -764,6 +772,7 @@ def complete(torch: Any) -> None:
     tensor.to, tensor.cuda = to, cuda
     tensor.cpu = _waiting(own_cpu, "cpu")
     tensor.pin_memory = lambda self, *_: self
+    tensor.record_stream = lambda self, stream: None
     for name in ("item", "tolist", "__bool__", "__float__", "__int__"):
         setattr(tensor, name, _waiting(getattr(tensor, name), name))
 
