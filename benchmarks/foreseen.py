@@ -21,7 +21,8 @@ def look(waiting: int, nodes: int) -> tuple[float, int]:
         owner, at_s = f"user-{job % 200}", 300.0 * job
         foreseer.submitted(job, owner, 1, at_s)
         scene = PoolScene(at_s, gpus, [PresentJob(job, owner, 1, 0.0, None, None, None, False, False, (0.0,))])
-        foreseer.quotes(scene, [job])
+        for said in foreseer.say(scene, [job]):
+            foreseer.keep(said)
         foreseer.started(job, at_s + random.lognormvariate(6, 2))
         foreseer.ended(job, random.lognormvariate(8, 2), at_s + 10_000)
     for job in range(2000, 2000 + gpus + waiting):

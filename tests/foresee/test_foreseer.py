@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import numpy as np
+from collections.abc import Collection
+
 import pytest
 
-from colane.foresee.foreseer import AHEAD, BY_MEANS, ROLLED, Foreseer
+from colane.foresee.foreseer import AHEAD, BY_MEANS, ROLLED, Foreseer, StartQuote
 from colane.foresee.judged import Foretold, judged
 from colane.foresee.rollout import FAR_S
 from colane.foresee.scene import PoolScene, PresentJob
@@ -15,6 +16,14 @@ def present(
     job: int, left_s: float | None = None, *, gpus: int = 1, runs: bool = False, rank: float = 0.0
 ) -> PresentJob:
     return PresentJob(job, "ann", gpus, 0.0, left_s, None, None, runs, runs, (0.0, rank))
+
+
+def quotes(foreseer: Foreseer, scene: PoolScene, asked: Collection[int]) -> list[StartQuote]:
+    """What is said and kept."""
+    said = foreseer.say(scene, asked)
+    for one in said:
+        foreseer.keep(one)
+    return [one.quote for one in said]
 
 
 def asked(*jobs: PresentJob, gpus: int = 2, of: int) -> tuple[Foreseer, tuple[float, ...]]:
@@ -47,10 +56,18 @@ def test_a_limit_bounds_what_is_drawn() -> None:
     assert said[ROLLED] <= 30
 
 
-def test_what_has_no_room_is_far_off_and_not_infinite() -> None:
-    foreseer, said = asked(present(1), gpus=0, of=1)
-    assert np.isfinite(said).all()
-    foreseer.quotes(PoolScene(0.0, 0, [present(1)]), [1])
+def test_what_has_no_room_is_not_known_and_keeps_no_other_off() -> None:
+    jobs = [present(1, gpus=3), present(2, 50.0)]
+    foreseer, _ = asked(*jobs, of=2)
+    scene = PoolScene(0.0, 2, jobs)
+    assert not scene.is_beyond(jobs[0]._replace(least_gpus=1))
+    assert not scene.is_beyond(jobs[0]._replace(runs=True))
+    assert [one.job for one in quotes(foreseer, scene, [1, 2])] == [2]
+    shown = foreseer.board(scene)
+    assert shown[1].problem == "it asks for 3 GPUs of 2 to be had"
+    assert not shown[2].problem
+    assert shown[2].start is not None
+    assert shown[2].start.p50_s < 60
 
 
 def test_later_ones_that_pass_put_a_start_off() -> None:
@@ -67,7 +84,7 @@ def test_the_same_things_said_in_the_same_order_give_the_same_quotes() -> None:
         foreseer, scene = Foreseer(seed=7), PoolScene(0.0, 1, [present(1, runs=True), present(2), present(3)])
         for one in scene.present:
             foreseer.submitted(one.job, one.owner, one.gpus, 0.0)
-        return list(foreseer.quotes(scene, [2, 3]))
+        return list(quotes(foreseer, scene, [2, 3]))
 
     assert said() == said()
 
@@ -76,7 +93,7 @@ def test_quotes_are_judged_by_what_came_of_them() -> None:
     foreseer, scene = Foreseer(), PoolScene(0.0, 1, [present(1, 100.0, runs=True), present(2, 50.0)])
     for one in scene.present:
         foreseer.submitted(one.job, one.owner, one.gpus, 0.0)
-    (quote,) = foreseer.quotes(scene, [2])
+    (quote,) = quotes(foreseer, scene, [2])
     half = [Foretold(quote, 100.0, 150.0), Foretold(quote, float("nan"), float("nan"))]
     found = judged([*half, Foretold(quote, 100.0, 150.0), Foretold(quote, 1e7, 1e7)])
     assert (found["foreseen"].quotes, found["foreseen"].holds, found["foreseen"].late) == (2, 0.5, 0.5)

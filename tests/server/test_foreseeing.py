@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Awaitable, Callable
+from datetime import datetime
 from math import isnan
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
+from colane.cli.jobs.objects import expected_text
 from colane.foresee.foreseer import METHODS, StartQuote
 from colane.foresee.judged import Foretold
 from colane.foresee.said import QuoteBounds
 from colane.foresee.scene import PoolScene, PresentJob
+from colane.integrations.assistant import _short
+from colane.integrations.slurm.rows import rows_of
+from colane.integrations.slurm.squeue import LETTERS, _json
 from colane.model.choices import See
 from colane.scheduling.foresight import Foresight
 from colane.scheduling.presets import PRESETS
+from colane.server.board.clock import Clocks
+from colane.server.handlers.forecasts import Forecasts
 from colane.server.service import Service
-from tests.server.harness import World, finished, launched, report, world
-from tests.server.test_forecast import one_runs_and_one_waits
+from tests.foresee.test_foreseer import quotes
+from tests.server.harness import SteadyClock, World, finished, launched, node, report, world
+from tests.server.test_forecast import STEPS, one_runs_and_one_waits
 from tests.server.test_plan import everything, plan_of
 from tests.server.test_users import guest
 
@@ -33,7 +43,7 @@ def seen(service: Service, bursts: int) -> None:
         foreseer.submitted(-job, "ann|one", 1, at_s)
         runs = PresentJob(-job, "ann|one", 1, 0.0, 120.0, None, None, True, True, (0.0,))
         waits = PresentJob(job, "ann|one", 1, 0.0, 120.0, None, None, False, False, (0.0,))
-        foreseer.quotes(PoolScene(at_s, 1, [runs, waits]), [job])
+        quotes(foreseer, PoolScene(at_s, 1, [runs, waits]), [job])
         foreseer.ended(-job, 120.0, at_s + 120)
         foreseer.started(job, at_s + 120)
         foreseer.ended(job, 120.0, at_s + 240)
@@ -91,6 +101,40 @@ async def test_every_place_tells_the_same_of_a_start(bursts: int) -> None:
             assert said["p50_s"] <= told["p50_s"] <= planned["expected_start"]["p50_s"], "each is behind the other"
             assert planned["sentence"].endswith(f"; it would start {planned['expected_start']['sentence']}")
             assert planned["expected_end"]["p50_s"] > planned["expected_start"]["p50_s"]
+
+
+@pytest.mark.parametrize("bursts", [20, 5])
+async def test_every_edge_draws_the_same_interval_of_one_moment(bursts: int) -> None:
+    """Answers of the API, the page's row, tables and lines of commands, Slurm's columns, and what assistants read."""
+    now_s = time.time()
+    async with world(policy="fifo", clocks=Clocks(wall=lambda: now_s, steady=SteadyClock())) as w:
+        await waits(w, bursts)
+        answer = await w.good("POST", "/job?start=true", {"command": ["sleep", "5"], "time_limit": "1h"})
+        assert await w.good("GET", f"/job/{answer['id']}/start?changes=false") == answer["start"]
+        said = answer["start"]["expected_start"]
+        job = await w.good("GET", f"/job/{answer['id']}")
+        (listed,) = [one for one in await w.good("GET", "/jobs") if one["id"] == job["id"]]
+        (page,) = [row for row in (await w.good("GET", "/page_rows"))["rows"] if row["id"] == job["id"]]
+        (row,) = rows_of([job])
+        assert job["facts"]["expected_start"] == listed["facts"]["expected_start"] == said
+        assert _short(job)["expected_start"] == said
+        assert [expected_text(one, "start") for one in (job, listed)] == [said["sentence"]] * 2
+        assert page["starts"] == ("starts " if bursts >= 10 else "start ") + said["sentence"]
+        assert LETTERS["expected"][1](row) == said["sentence"]
+        assert {"basis": said["basis"], "said_s": said["said_s"]} == {"basis": "learnt", "said_s": now_s}
+        columns = {"p10_s": "p10", "p50_s": "S", "p90_s": "p90"}
+        told = _json(row)
+        for bound, letter in columns.items():
+            if bursts < 10:
+                assert (said[bound], LETTERS[letter][1](row)) == (None, "N/A")
+            else:
+                at = datetime.fromisoformat(str(LETTERS[letter][1](row))).timestamp()
+                assert at == pytest.approx(now_s + said[bound], abs=10)
+                assert row.starts(bound) == pytest.approx(now_s + said[bound], abs=10)  # type: ignore[arg-type]
+        assert told["expected_start"] == said
+        running = await w.good("POST", "/job?start=true", {"command": ["sleep", "5"], "gpus": 0})
+        assert running["start"]["starts_in_s"] in {0.0, None}
+        assert "start" not in await w.good("POST", "/job", {"command": ["sleep", "5"]})
 
 
 async def test_with_fewer_it_is_not_known_and_that_is_said() -> None:
@@ -237,3 +281,170 @@ async def test_health_says_where_too_few_came_as_said(took_s: float | None, is_s
         assert ("starts that were foreseen" in health.get("detail", "")) is is_said
         assert health["status"] == "ok"
         assert {one["method"]: one["quotes"] for one in health["foreseen"]}["foreseen"] == 50
+
+
+class Told(NamedTuple):
+    """Something that goes wrong, and what is told of a start then; nothing where it is known all the same."""
+
+    happens: Callable[[World], Awaitable[object]]
+    said: str
+
+
+async def loses_its_errors(w: World) -> None:
+    w.service.driver.foresight.of("default").mix.errors.clear()
+
+
+async def is_drained(w: World) -> None:
+    await w.good("POST", "/node/n1/drain", {})
+
+
+async def shrinks(w: World) -> None:
+    await w.good("POST", "/node/n1/report", report(launched(1, progress={**STEPS, "steps_total": 10})))
+
+
+async def is_set_back(w: World) -> None:
+    """What was seen is of the days to come, and so is the last look."""
+    foreseer = w.service.driver.foresight.of("default")
+    for scored in (*foreseer.scored, foreseer.ends, foreseer.lefts):
+        kept = scored.kept()
+        for one in kept["quotes"]:
+            one[0] += 3 * 86_400.0
+        scored.__init__()  # type: ignore[misc]
+        scored.take_back(kept)
+
+
+async def nothing(_w: World) -> None:
+    """All is as it was."""
+
+
+WRONG = {
+    "an empty history": Told(nothing, "fewer than 10 such waits seen"),
+    "a fault of its own": Told(loses_its_errors, "a fault in foreseeing (ValueError: "),
+    "a queue that can never drain": Told(is_drained, "it asks for 1 GPU of 0 to be had"),
+    "total steps that shrink": Told(shrinks, ""),
+    "a clock set back": Told(is_set_back, ""),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+async def test_what_goes_wrong_in_foreseeing_fails_nothing_and_is_told(wrong: str) -> None:
+    async with world(policy="fifo") as w:
+        await one_runs_and_one_waits(w)
+        seen(w.service, 0 if wrong == "an empty history" else 20)
+        await WRONG[wrong].happens(w)
+        assert await w.service.foreseeing.look() >= 0
+        (planned,) = (await plan_of(w, {"time_limit": "1h"}))["jobs"]
+        await w.submit(time_limit="1h")  # which is taken, and asked for before the next look
+        (listed,) = [job for job in await w.good("GET", "/jobs") if job["id"] == 2]
+        rows = {row["id"]: row["starts"] for row in (await w.good("GET", "/page_rows"))["rows"]}
+        told = {
+            "plan": planned["expected_start"],
+            "job": (await w.good("GET", "/job/2"))["facts"]["expected_start"],
+            "jobs": listed["facts"]["expected_start"],
+            "start": (await w.good("GET", "/job/2/start"))["expected_start"],
+            "start of a new one": (await w.good("GET", "/job/3/start"))["expected_start"],
+            "page": {"sentence": rows[2].partition(" ")[2], "p50_s": None},
+        }
+        said = WRONG[wrong].said
+        for place, one in told.items():
+            assert one["sentence"].startswith(f"not known: {said}" if said else ("in ", "within ")), place
+            assert place == "page" or (one["p50_s"] is None) is bool(said), place
+            assert not said or place == "page" or (one["p10_s"], one["p90_s"]) == (None, None), place
+        assert not w.service.driver.faults.met
+
+
+@pytest.mark.parametrize("share", [False, True])
+async def test_gpus_of_what_serves_alone_are_not_to_be_had(share: bool) -> None:
+    """It does not end; beside one that shares its GPU another job may start."""
+    async with world(policy="fifo") as w:
+        await w.good("POST", "/node", node())
+        await w.submit(kind="inference", share=share)
+        await w.submit()
+        await w.service.foreseeing.look()
+        start = (await w.good("GET", "/job/2"))["facts"]["expected_start"]
+        assert start["sentence"] == (NOT_KNOWN if share else "not known: it asks for 1 GPU of 0 to be had")
+
+
+RAISES = """
+import os
+from colane.model.plan import Plan
+
+HOME = os.getpid()
+
+class Raises:
+    name = "raises"
+
+    def plan(self, view):
+        if os.getpid() != HOME:
+            raise RuntimeError("only where it is asked what would be")
+        return Plan(view.version, (), {})
+"""
+
+
+async def test_a_policy_that_raises_in_a_copy_is_why_nothing_is_known(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(RAISES)
+    async with world(policy=f"{tmp_path / 'mine.py'}:Raises") as w:
+        await w.good("POST", "/node", node())
+        await w.submit()
+        assert await w.service.foreseeing.look() >= 0
+        planned = await plan_of(w, {})
+        start = await w.good("GET", "/job/1/start")
+        why = "RuntimeError: only where it is asked what would be"
+        assert planned["starts_in_s"] is start["starts_in_s"] is None
+        for sentence in (planned["jobs"][0]["sentence"], start["sentence"]):
+            assert "when it starts is not known: " in sentence
+        assert why in planned["jobs"][0]["sentence"]  # the other asks the policy nothing, as nothing is known to end
+        assert not w.service.driver.policy_problem
+
+
+@pytest.mark.parametrize("changes", ["another core", "not ready", "learnt anew"])
+async def test_what_a_copy_of_a_past_leader_has_found_is_thrown_away(
+    changes: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The state is read anew while it works, as where another led meanwhile."""
+    async with world(policy="fifo") as w:
+        await one_runs_and_one_waits(w)
+        driver, foreseeing = w.service.driver, w.service.foreseeing
+        asked = foreseeing.forecasts.of_copy
+
+        async def answered(question: Any) -> Any:
+            found = await asked(question)
+            if changes == "another core":
+                driver.load()
+            elif changes == "not ready":
+                monkeypatch.setattr(driver, "_core", None)
+            else:
+                driver.foresight = Foresight(driver.decider)
+            return found
+
+        monkeypatch.setattr(Forecasts, "of_copy", lambda _self, question: answered(question))
+        await foreseeing.look()
+        assert driver.shown == {}
+        assert not driver.foresight.foretold
+        monkeypatch.undo()
+        await foreseeing.look()
+        assert set(driver.shown) == {1, 2}
+
+
+async def test_what_fails_where_jobs_change_costs_what_was_learnt_and_no_job(caplog: pytest.LogCaptureFixture) -> None:
+    async with world(policy="fifo") as w:
+        await one_runs_and_one_waits(w)
+        before = w.service.driver.foresight
+        before.of("default").scored = None  # type: ignore[assignment]
+        await w.good("POST", "/finished_job", finished(1))
+        await w.good("POST", "/node/n1/report", report(launched(2)))
+        assert await w.state(2) == "launching"
+        assert w.service.driver.foresight is not before
+        assert "fault" in caplog.text
+        await w.service.foreseeing.look()
+        assert set(w.service.driver.shown) == {2}
+
+
+async def test_a_copy_that_fails_whole_is_why_a_start_is_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with world(policy="fifo") as w:
+        await one_runs_and_one_waits(w)
+        monkeypatch.setattr("os.fork", lambda: (_ for _ in ()).throw(OSError(12, "Cannot allocate memory")))
+        start = await w.good("GET", "/job/2/start")
+        assert start["starts_in_s"] is None
+        assert start["sentence"].startswith("when it starts is not known: no plan could be made: this process cannot")
+        assert start["expected_start"]["p50_s"] is None

@@ -9,6 +9,7 @@ import os
 import pwd
 import signal
 import threading
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -18,10 +19,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from colane.core.core import Core
+from colane.core.events import Submitted
 from colane.model.choices import See
 from colane.model.limits import GroupQuota, Limits, Quotas
+from colane.policyfiles.load import create
 from colane.server.planning.copies import CopyError, ask
-from tests.examples import examples
+from colane.server.planning.outcomes import fates
+from colane.server.views.jobs_and_nodes import place_view
+from tests.core.worlds import World as Drawn
+from tests.examples import FUZZ, examples
 from tests.memory_store import MemoryStore
 from tests.server.harness import GB, World, finished, launched, node, report, world
 from tests.server.test_users import guest
@@ -350,3 +356,34 @@ class TestWithoutRoomForACopy:
         with pytest.raises(CopyError, match="it ended without an answer"):
             ask(lambda: os.kill(os.getpid(), signal.SIGKILL))
         assert children() <= before
+
+
+FORETOLD_POLICIES = ("fifo", "srtf", "las", "colane", "pack", "topo-aware-p")
+
+
+def _foretold(world: Drawn) -> tuple[int, int]:
+    """Along a world, jobs are planned in a copy and then come, some time later: how many, and how many as was told."""
+    asked = came = 0
+    for number in range(60):
+        world.step(world.random_event())
+        if number % 4 != 3:
+            continue
+        event = world.submit()
+        assert isinstance(event, Submitted)
+        version = world.core.state.version
+        (fate,) = ask(partial(fates, world.core, [event], world.now_s, [event.job])).jobs
+        assert world.core.state.version == version, "the core itself was not asked"
+        outcome = world.step(event)
+        (job,) = [one for one in outcome.jobs if one.id == event.job]
+        there = [start.place for start in fate.starts]
+        asked, came = asked + 1, came + (there == ([] if job.placement is None else [place_view(job.placement)]))
+    return asked, came
+
+
+def test_in_random_states_a_plan_foretells_where_the_next_job_starts() -> None:
+    """Or that it waits: in 95 % of 1,000 states, as time goes on and timers go off between the two."""
+    many = 2 * max(1, FUZZ)
+    found = [_foretold(Drawn(create(policy), seed)) for policy in FORETOLD_POLICIES for seed in range(many)]
+    asked, came = (sum(one) for one in zip(*found, strict=True))
+    assert asked >= 90 * many
+    assert came >= 0.95 * asked, f"{came} of {asked}"

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NotRequired
 
 from typing_extensions import TypedDict
 
-from colane.api.jobs import ExpectedObject, PlaceObject, ReasonObject
+from colane.api.jobs import ExpectedObject, JobIdAnswer, PlaceObject, ReasonObject
 
 DIGEST_CHARACTERS: Final = 12
 INDEX_PATTERN: Final = rf"^\d+-[0-9a-f]{{{DIGEST_CHARACTERS}}}$"
@@ -139,6 +139,12 @@ class StartAnswer(TypedDict):
     expected_start: ExpectedObject | None
     expected_end: ExpectedObject | None
     changes: list[LeastChangeObject]
+
+
+class SubmittedAnswer(JobIdAnswer):
+    """The answer of what submits one job: its id, and where that was asked, when it starts; None: it has ended."""
+
+    start: NotRequired[StartAnswer | None]
 
 
 class PlanAnswer(TypedDict):

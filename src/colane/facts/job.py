@@ -38,7 +38,8 @@ def expected(bounds: QuoteBounds, shown: Shown, now_s: float) -> ExpectedObject:
     """Return what is told of what was worked out some time ago, from now on."""
     past_s = max(0.0, now_s - shown.at_s)
     low_s, middle_s, high_s = (max(0.0, one - past_s) for one in bounds[:3])
-    known = bounds.is_known
+    known = bounds.is_known and not shown.problem
+    unknown = f"not known: {shown.problem}" if shown.problem else NOT_KNOWN
     return {
         "p10_s": low_s if known else None,
         "p50_s": middle_s if known else None,
@@ -46,8 +47,15 @@ def expected(bounds: QuoteBounds, shown: Shown, now_s: float) -> ExpectedObject:
         "at_once_ratio": bounds.at_once if known else None,
         "said_s": shown.at_s,
         "basis": "told" if shown.is_told else "learnt",
-        "sentence": sentence(low_s, middle_s, high_s, bounds.at_once) if known else NOT_KNOWN,
+        "sentence": sentence(low_s, middle_s, high_s, bounds.at_once) if known else unknown,
     }
+
+
+def expected_of(shown: Shown | None, now_s: float) -> tuple[ExpectedObject | None, ExpectedObject | None]:
+    """Return what is told of a job's start, None of one that runs, and of its end; None where nothing is foreseen."""
+    if shown is None:
+        return None, None
+    return None if shown.start is None else expected(shown.start, shown, now_s), expected(shown.end, shown, now_s)
 
 
 def sentence(low_s: float, middle_s: float, high_s: float, at_once: float = 0.0) -> str:
@@ -132,6 +140,7 @@ def job_facts(
     found = speed(job, sample, pacing)
     left = left_of(job, sample, pacing, now_s, learned, lengths)
     first_s = job.submit_s if job.first_start_s is None else job.first_start_s
+    start, end = expected_of(shown, now_s)
     shares = (
         None if pacing is None or pacing.co_runners is None or not pacing.co_runners.lane_mates else pacing.co_runners
     )
@@ -157,8 +166,8 @@ def job_facts(
         "spent_s": max(0.0, until_s - first_s),
         "saved_ago_s": None if job.saved_s is None or job.has_ended else max(0.0, now_s - job.saved_s),
         "time_spent": cast("TimeSpentObject", time_spent(job.story, job.story_left_out, until_s)._asdict()),
-        "expected_start": None if shown is None or shown.start is None else expected(shown.start, shown, now_s),
-        "expected_end": None if shown is None else expected(shown.end, shown, now_s),
+        "expected_start": start,
+        "expected_end": end,
     }
 
 

@@ -15,10 +15,11 @@ import numpy as np
 
 from colane.foresee.lengths import CLASSES, LearntLengths, Lived, class_of
 from colane.foresee.rollout import starts_in_s
-from colane.foresee.said import QuoteBounds, Shown
+from colane.foresee.said import QuoteBounds, Shown, unforeseen
 from colane.foresee.scale import Floats
 from colane.foresee.scene import LEFT_MIN_S, PoolScene, PresentJob, Rank
 from colane.foresee.widen import Mix, Widened
+from colane.model.words import count
 
 ROLLOUTS: Final = 16
 RECENT: Final = 20
@@ -184,15 +185,8 @@ class Foreseer:
 
     # -- what is said
 
-    def quotes(self, scene: PoolScene, asked: Collection[int]) -> list[StartQuote]:
-        """Return what is told of jobs that wait, by every method; it is kept, and judged by what comes of it."""
-        said = self.say(scene, asked)
-        for one in said:
-            self.keep(one)
-        return [one.quote for one in said]
-
     def say(self, scene: PoolScene, asked: Collection[int]) -> list[SaidQuote]:
-        """Return the same, not kept."""
+        """Return what is told of jobs that wait, by every method; it is to be kept, and judged by what comes of it."""
         found: list[SaidQuote] = []
         for job, points in self.points(scene, asked).items():
             starts = tuple(
@@ -237,6 +231,10 @@ class Foreseer:
         """Return what is shown of every job: all from one play of the order, widened by tables."""
         played, now_s = self._play(scene, {one.job for one in scene.present if not one.runs}), scene.now_s
         found = self._ends_of_running(scene, played)
+        for one in scene.present:
+            if scene.is_beyond(one):
+                problem = f"it asks for {count(one.gpus, 'GPU')} of {scene.gpus} to be had"
+                found[one.job] = unforeseen(now_s, problem, waits=True)
         asked = played.asked
         if not asked:
             return found
@@ -267,7 +265,7 @@ class Foreseer:
     def _play(self, scene: PoolScene, asked: Collection[int]) -> _Played:
         """Play the order on in as many worlds as are drawn, as far as the last job that is asked for."""
         present, slots = scene.present, self._slots(scene)
-        line = [place for place, one in enumerate(present) if not one.stays]
+        line = [place for place, one in enumerate(present) if not one.stays and not scene.is_beyond(one)]
         line.sort(key=lambda place: (present[place].rank, present[place].job))
         wanted = [at for at, place in enumerate(line) if present[place].job in asked]
         line = line[: wanted[-1] + 1] if wanted else []

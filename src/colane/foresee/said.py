@@ -30,3 +30,17 @@ class Shown(NamedTuple):
     end: QuoteBounds  # when it ends
     end_point_s: float  # the same before it was widened
     is_told: bool  # whether its own length is told
+    problem: str = ""  # why nothing is known of it where that is not for want of bursts
+
+
+UNKNOWN: Final = QuoteBounds(0.0, 0.0, 0.0, 0)
+
+
+def unforeseen(now_s: float, problem: str, *, waits: bool) -> Shown:
+    """Return what is shown of a job of which nothing is known, and why."""
+    return Shown(now_s, UNKNOWN if waits else None, UNKNOWN, 0.0, is_told=False, problem=problem)
+
+
+def said_fault(error: BaseException) -> str:
+    """Return what is said where foreseeing itself has failed."""
+    return f"a fault in foreseeing ({type(error).__name__}{f': {error}' if str(error) else ''})"

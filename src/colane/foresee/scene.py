@@ -22,6 +22,7 @@ class PresentJob(NamedTuple):
     runs: bool  # whether it has its GPUs
     stays: bool  # whether none takes them from it
     rank: Rank  # its place in the order
+    least_gpus: int = 0  # it would start with, where it can run on fewer
 
     def rest_s(self, length_s: float) -> float:
         """What is left of it where it is so long and no length is told, its limit counted."""
@@ -35,3 +36,7 @@ class PoolScene(NamedTuple):
     now_s: float  # the time
     gpus: int  # that jobs of it may have
     present: list[PresentJob]  # its live jobs that have GPUs or may get some, by submission
+
+    def is_beyond(self, one: PresentJob) -> bool:
+        """Whether a job waits for more GPUs than there are: it does not start as things are, whatever ends."""
+        return not one.runs and (one.least_gpus or one.gpus) > self.gpus

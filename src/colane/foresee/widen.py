@@ -207,7 +207,7 @@ class Widened:
         if quotes:
             times = np.array([one.at_s for one in quotes])
             points = all_scaled(np.array([one.point_s for one in quotes]))
-            past_s = now_s - times
+            past_s = np.maximum(0.0, now_s - times)  # a clock may have been set back
             waits_s = np.array([-1.0 if one.waited_s is None else one.waited_s for one in quotes])
             censored = np.array([one.waited_s is None or one.is_censored for one in quotes], dtype=float)
             waits_s = np.where(waits_s < 0, past_s, waits_s)

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from colane.api.jobs import JobObject, WhyAnswer
 from colane.api.plans import PlanAnswer, StartAnswer
-from colane.client.errors import SchedulerError
 from colane.model.phases import is_in
 from colane.verbs.of_jobs import CANCEL, JOB_VERBS, REQUEUE, RESUME, SUSPEND, Deed
 
@@ -144,12 +143,9 @@ class AssistantSession:
         request = self._requests.get(plan_index)
         if request is None:
             raise AssistantError(f"plan_index: no plan {plan_index!r} was made in this session: call plan or whatif")
-        job = self.scheduler.submit(request, plan_index)
+        answer = self.scheduler.submit_told(request, plan_index)
         del self._requests[plan_index]
-        try:
-            return {"id": job, "start": self.scheduler.start_of(job, changes=False)}
-        except SchedulerError:  # it has ended meanwhile, or that is not said in time
-            return {"id": job}
+        return {**answer}
 
     def change(self, plan_index: str) -> dict[str, Any]:
         """Do what `plan_change` has planned in this session, while the job is as it was then."""

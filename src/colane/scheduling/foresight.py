@@ -19,7 +19,7 @@ from colane.facts.ran import attained_s, earlier_s, had_s, present_s
 from colane.foresee.foreseer import Foreseer, SaidQuote, StartQuote
 from colane.foresee.judged import Foretold, JudgedQuotes, judged, judged_rows
 from colane.foresee.lengths import LearntLengths
-from colane.foresee.said import QuoteBounds, Shown
+from colane.foresee.said import QuoteBounds, Shown, said_fault, unforeseen
 from colane.foresee.scene import LEFT_MIN_S, PoolScene, PresentJob
 from colane.foresee.widen import BURST_S
 from colane.model.arrays import number_of
@@ -36,12 +36,7 @@ FORETOLD_KEPT: Final = 600  # so many quotes are kept over a restart
 
 ELEMENTS_MAX: Final = 200  # of an array, so many elements stand in the line for all that wait
 
-Pace = Callable[[JobId], float | None]  # the speed of a job that runs, of that alone
-
-
-def at_full_pace(_job: JobId) -> float | None:
-    """Where that is not looked at."""
-    return None
+Pace = Callable[[JobId], float | None]  # the speed of a job that runs, of that alone, where it is looked at
 
 
 def pace_in(core: Core) -> Pace:
@@ -93,12 +88,12 @@ class Foresight:
         if job.first_start_s is not None and job.array is None and not self._live[job.id].has_started:
             self._live[job.id].has_started = True
             foreseer.started(job.id, job.first_start_s)
-            self._came(job.id, lambda one: one._replace(start_s=now_s - one.quote.at_s))
+            self._came(job.id, lambda one: one._replace(start_s=max(0.0, now_s - one.quote.at_s)))
         if job.has_ended:
             del self._live[job.id]
             tells = job.state is JobState.SUCCEEDED and job.array is None
             foreseer.ended(job.id, length_s(job) if tells else None, now_s)
-            self._came(job.id, lambda one: one._replace(end_s=now_s - one.quote.at_s))
+            self._came(job.id, lambda one: one._replace(end_s=max(0.0, now_s - one.quote.at_s)))
             self._open.pop(job.id, None)
         return is_new
 
@@ -111,12 +106,8 @@ class Foresight:
         draft = Draft(ClusterView(state, now_s, pools=[job.spec.pool]))
         self.of(job.spec.pool).ranked(present_of(self.policy, draft, job.spec.pool)(job), now_s)
 
-    def foresee(self, state: ClusterState, jobs: Sequence[Job], now_s: float) -> None:
-        """Say of jobs that wait when they start and end, to be judged by what comes of it."""
-        self.keep(self.say(state, jobs, now_s))
-
-    def say(self, state: ClusterState, jobs: Sequence[Job], now_s: float, pace: Pace = at_full_pace) -> list[SaidQuote]:
-        """Return the same, not kept: a copy of a process may be asked."""
+    def say(self, state: ClusterState, jobs: Sequence[Job], now_s: float, pace: Pace | None = None) -> list[SaidQuote]:
+        """Say of jobs that wait when they start and end; it is to be kept, and judged by what comes of it."""
         self.meet(state, now_s)
         found: list[SaidQuote] = []
         for pool in dict.fromkeys([job.spec.pool for job in jobs]):
@@ -132,17 +123,18 @@ class Foresight:
                 self.of(pool.name).keep(one)
                 self._keep(one.quote)
 
-    def board(self, state: ClusterState, now_s: float, pace: Pace = at_full_pace) -> dict[int, Shown]:
-        """Return what is shown of every job that waits or runs."""
-        self.meet(state, now_s)
-        found: dict[int, Shown] = {}
+    def board(self, core: Core, now_s: float) -> dict[int, Shown]:
+        """Return what is shown of every job that waits or runs; where that fails in a pool, of each of it why."""
+        state, found = core.state, dict[int, Shown]()
+        if problem := policy_problem(self.policy):
+            return unforeseen_of(state, now_s, problem)
         for pool in state.queues:
-            found.update(self.of(pool).board(scene_of(state, self.policy, pool, now_s, pace)))
+            try:
+                self.meet(state, now_s)
+                found.update(self.of(pool).board(scene_of(state, self.policy, pool, now_s, pace_in(core))))
+            except Exception as error:  # noqa: BLE001 - whatever it is, jobs and plans go on
+                found.update(unforeseen_of(state, now_s, said_fault(error), pool))
         return found
-
-    def board_of(self, core: Core, now_s: float) -> dict[int, Shown]:
-        """The same of a core, whose jobs run as fast as is believed."""
-        return self.board(core.state, now_s, pace_in(core))
 
     def judged(self) -> dict[str, JudgedQuotes]:
         """How good quotes were that have come true or not, by method."""
@@ -235,18 +227,35 @@ def owner_of(job: Job) -> str:
     return f"{job.spec.user}|{job.effective.family}"
 
 
+def policy_problem(policy: Policy) -> str:
+    """Return why a policy of a user's own decides nothing now; empty while it does, and of all others."""
+    return str(getattr(policy, "problem", ""))
+
+
+def unforeseen_of(state: ClusterState, now_s: float, problem: str, pool: str | None = None) -> dict[int, Shown]:
+    """Return what is shown of every job, or of those of a pool, where nothing is known of them."""
+    return {
+        job.id: unforeseen(now_s, problem, waits=job.is_waiting)
+        for job in state.jobs.values()
+        if is_foreseen(job) and pool in {None, job.effective.pool}
+    }
+
+
 def is_foreseen(job: Job) -> bool:
     """Return whether a start is foreseen: not of servers, and of what needs no GPU."""
     return job.spec.gpus > 0 and job.spec.kind is not JobKind.INFERENCE
 
 
-def scene_of(state: ClusterState, policy: Policy, pool: str, now_s: float, pace: Pace = at_full_pace) -> PoolScene:
+def scene_of(state: ClusterState, policy: Policy, pool: str, now_s: float, pace: Pace | None = None) -> PoolScene:
     """Return what a pool is like now."""
     view = ClusterView(state, now_s, pools=[pool])
     tell = present_of(policy, Draft(view), pool, pace)
-    open_nodes = [one.node for name, one in view.nodes.items() if one.node.pool == pool and name not in state.draining]
+    there = {name: one.node for name, one in view.nodes.items() if one.node.pool == pool and name not in state.draining}
+    gpus = sum([len(node.gpus) for node in there.values()])
     present: list[PresentJob] = []
     for job in view.jobs.values():
+        if job.spec.kind is JobKind.INFERENCE and not job.effective.share:  # it does not end
+            gpus -= sum([gpu.node in there for gpu in job.gpus_held])
         if job.effective.pool != pool or not is_foreseen(job):
             continue
         if job.array is not None:
@@ -255,10 +264,10 @@ def scene_of(state: ClusterState, policy: Policy, pool: str, now_s: float, pace:
         elif job.placement is not None or job.is_waiting:
             present.append(tell(job))
     present.sort(key=lambda one: one.job)
-    return PoolScene(now_s, sum([len(node.gpus) for node in open_nodes]), present)
+    return PoolScene(now_s, max(0, gpus), present)
 
 
-def present_of(policy: Policy, draft: Draft, pool: str, pace: Pace = at_full_pace) -> Callable[[Job], PresentJob]:
+def present_of(policy: Policy, draft: Draft, pool: str, pace: Pace | None = None) -> Callable[[Job], PresentJob]:
     """Return what tells of a live job of a pool what is known of it now; a user's own policy is taken for `fifo`."""
     order = policy.bind(draft, pool) if isinstance(policy, Composed) else in_line(draft, pool)
     expected, times = Expected(draft, pool), kept_times(draft, pool)
@@ -271,7 +280,7 @@ def present_of(policy: Policy, draft: Draft, pool: str, pace: Pace = at_full_pac
         runs = job.placement is not None and not job.is_waiting
         left_s = expected.left_s(job) if times.predicted_s(spec) is not None else None
         if left_s is not None and runs:
-            left_s /= pace(job.id) or 1.0
+            left_s /= (pace and pace(job.id)) or 1.0
         attained_gpu_s = attained_s(job, now_s) * gpus if queues_gpu_s else 0.0
         return PresentJob(
             job.id,
@@ -284,6 +293,7 @@ def present_of(policy: Policy, draft: Draft, pool: str, pace: Pace = at_full_pac
             runs,
             runs and not (stops and spec.preemptible and not job.is_leaving),
             order.rank(job) if las is None else order.rank(job)[:2],  # among equals the first to come anyhow
+            min(spec.sizes, default=0),
         )
 
     return present

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from colane.client.told import facts_of, in_force
 from colane.integrations.slurm.contact import SlurmError
@@ -51,7 +52,8 @@ class SlurmRow:
     Attributes:
         job: The job, or the array.
         waiting: Indexes of those elements with their limit, as `4-7%2`; empty of a job.
-        expected_s: When it would start, Unix time; None where that was not asked, or is not known.
+        expected_s: When it would start as far as can be guessed, Unix time; None where that was not asked.
+        expected: What is foreseen of its start; None where that is not.
         used: What it has used, as `colane eff` tells it: by `what`; empty where that was not asked.
     """
 
@@ -59,7 +61,13 @@ class SlurmRow:
         self.job = job
         self.waiting = waiting
         self.expected_s: float | None = None
+        self.expected = facts_of(job).get("expected_start")
         self.used: Mapping[str, float] = {}
+
+    def starts(self, bound: Literal["p10_s", "p50_s", "p90_s"]) -> float | None:
+        """When it starts as foreseen, Unix time; None where that is not known."""
+        in_s = None if self.expected is None else self.expected[bound]
+        return None if in_s is None else time.time() + in_s
 
     @property
     def array(self) -> int:

@@ -54,8 +54,8 @@ def _expected_end(row: SlurmRow) -> str:
 def _begin_s(row: SlurmRow) -> float | None:
     """When it started, would start or may start."""
     held = [hold["until_s"] for hold in row.job.get("holds") or [] if hold["until_s"] is not None]
-    known = row.start_s if row.start_s is not None else row.expected_s
-    return max(held, default=None) if known is None else known
+    known = [one for one in (row.start_s, row.starts("p50_s"), row.expected_s) if one is not None]
+    return known[0] if known else max(held, default=None)
 
 
 LETTERS: Final[Mapping[str, Column]] = {
@@ -100,6 +100,9 @@ LETTERS: Final[Mapping[str, Column]] = {
     "h": ("OVER_SUBSCRIBE", lambda row: "OK" if row.need("share") else "NO"),
     "g": ("GROUP", lambda row: row.job["user"]),
     "tres": ("TRES_ALLOC", lambda row: row.tres),
+    "p10": ("START_EARLIEST", lambda row: moment(row.starts("p10_s"))),
+    "p90": ("START_LATEST", lambda row: moment(row.starts("p90_s"))),
+    "expected": ("EXPECTED_START", lambda row: row.expected["sentence"] if row.expected else NONE),
 }
 """What each letter of `--format` stands for."""
 
@@ -111,6 +114,7 @@ NAMES: Final = {
     "qos": "q", "numcpus": "C", "mincpus": "c", "tres-per-node": "b", "tres-per-job": "b", "gres": "b",
     "minmemory": "m", "comment": "k", "workdir": "Z", "command": "o", "dependency": "E", "feature": "f",
     "tres-alloc": "tres", "tres": "tres", "reqnodes": "nodes", "groupname": "g", "userid": "U", "oversubscribe": "h",
+    "startearliest": "p10", "startlatest": "p90", "expectedstart": "expected",
 }  # fmt: skip
 """What each name of `--Format` stands for, by letters of `--format`."""
 
@@ -160,8 +164,7 @@ def run(words: Sequence[str], shims: str) -> int:
             raise SlurmError("Invalid job id specified")
         rows = [row for row in rows_of(found, expand=asked.has("array")) if taken.takes(row)]
         rows = [row for row in rows if row.state == "PENDING" or not asked.has("start")]
-        if wanted and asked.has("start"):
-            _expect(scheduler, rows[:EXPECTED_MAX])
+        _expect(scheduler, rows[:EXPECTED_MAX] if wanted and asked.has("start") else [])
     rows.sort(key=lambda row: (row.state == "PENDING", row.job["id"], not row.waiting))
     if asked.has("json"):
         contact.print_lines(json.dumps({"jobs": [_json(row) for row in rows], "errors": [], "warnings": []}, indent=1))
@@ -184,22 +187,22 @@ def _json(row: SlurmRow) -> dict[str, object]:
         "job_state": [row.state], "state_reason": row.reason, "nodes": row.nodes, "node_count": number(row.node_count),
         "cpus": number(row.cores), "priority": number(job["priority"]), "tres_req_str": row.tres,
         "tres_alloc_str": row.tres if row.nodes else "", "submit_time": number(job["submit_s"]),
-        "start_time": number(_begin_s(row)), "end_time": number(job.get("end_s")), "comment": job["comment"],
+        "start_time": number(_begin_s(row)), "start_time_p10": number(row.starts("p10_s")),
+        "start_time_p90": number(row.starts("p90_s")), "expected_start": row.expected,
+        "end_time": number(job.get("end_s")), "comment": job["comment"],
         "time_limit": {**number(None if limit_s is None else limit_s / 60), "infinite": limit_s is None},
         "current_working_directory": job.get("workdir") or "", "restart_cnt": max(int(job["attempt"]) - 1, 0),
     }  # fmt: skip
 
 
 def _expect(scheduler: Client, rows: Sequence[SlurmRow]) -> None:
-    """Ask when jobs that wait would start."""
+    """Ask when jobs would start that wait, and of which their facts do not tell it."""
     for row in rows:
-        told = facts_of(row.job).get("expected_start")
-        if told is not None and told["p50_s"] is not None:
-            row.expected_s = time.time() + told["p50_s"]
-            continue
-        with suppress(SchedulerError):  # one that has ended meanwhile, or a scheduler that does not say in time
-            start = scheduler.start_of(row.job["id"])
-            row.expected_s = None if start["starts_in_s"] is None else start["now_s"] + start["starts_in_s"]
+        if row.starts("p50_s") is None:
+            with suppress(SchedulerError):  # one that has ended meanwhile, or a scheduler that does not say in time
+                start = scheduler.start_of(row.job["id"])
+                row.expected = start.get("expected_start") or row.expected
+                row.expected_s = None if start["starts_in_s"] is None else start["now_s"] + start["starts_in_s"]
 
 
 def wanted_states(said: Sequence[str]) -> set[str]:

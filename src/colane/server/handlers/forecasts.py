@@ -10,8 +10,8 @@ from typing import TypeVar
 
 from colane.api.job_request import JobRequest
 from colane.api.plans import PlanAnswer, StartAnswer
-from colane.facts.job import expected
-from colane.foresee.said import Shown
+from colane.facts.job import expected_of
+from colane.foresee.said import Shown, unforeseen
 from colane.model.job import JobId
 from colane.server.board.turn import Turn
 from colane.server.ground.access import Caller
@@ -20,7 +20,7 @@ from colane.server.handlers.finder import JobFinder
 from colane.server.handlers.submissions import Submissions
 from colane.server.parts import Parts
 from colane.server.planning.copies import Copies, CopyError
-from colane.server.planning.forecast import live_start_in_s, live_starts_in_s
+from colane.server.planning.forecast import foreseen, live_start_in_s, live_starts_in_s
 from colane.server.planning.least import LeastChange, least_changes
 from colane.server.planning.otherwise import Forced, otherwise
 from colane.server.planning.plans import PlanQuestion, same_outcome, start_text
@@ -80,35 +80,38 @@ class Forecasts:
     async def start_of(self, job_id: JobId, caller: Caller, *, changes: bool = True) -> StartAnswer:
         """Return when a live job would start, and if wanted with which changes of its needs at once.
 
-        Raises RefusedError: 404; 409, it has ended; 503, there is no answer in time.
+        Raises RefusedError: 404; 409, it has ended.
         """
         job = await self.finder.any(job_id)
         self.parts.sight(caller).demand_sight(job_id, job.spec.user)
         if job.has_ended:
             raise RefusedError.because(409, f"job {job_id} has already ended: {job.state}")
-        driver = self.parts.driver
-        now_s, shown = driver.now(), driver.shown.get(job_id)
-        if job.placement is not None:
-            end = None if shown is None else expected(shown.end, shown, now_s)
-            return {
-                "starts_in_s": 0.0, "now_s": now_s, "sentence": "it has its place", "expected_start": None,
-                "expected_end": end, "changes": [],
-            }  # fmt: skip
+        driver, least, said = self.parts.driver, list[LeastChange](), "it has its place"
+        now_s, known, found = driver.now(), driver.shown.get(job_id), 0.0 if job.placement is not None else None
+        shown = known
 
         def ask(turn: Turn) -> tuple[list[LeastChange], Shown | None, float | None]:
             core, lengths = driver.core, self.parts.read_model.lengths
             least = least_changes(core, job_id, turn.now_s) if changes else []
-            fresh = driver.foresight.board_of(core, turn.now_s).get(job_id) if shown is None else shown
-            return least, fresh, live_start_in_s(core, job_id, turn.now_s, lengths)
+            board = partial(driver.foresight.board, core, turn.now_s)
+            board = board if known is None else partial(dict[int, Shown], {job_id: known})
+            guess = partial(live_start_in_s, core, job_id, turn.now_s, lengths)
+            told, starts_in_s = foreseen(core, [job_id], turn.now_s, board, guess)
+            return least, told.get(job_id), starts_in_s
 
-        least, shown, found = await self.of_copy(ask)
-        if shown is not None:
-            driver.shown.setdefault(job_id, shown)  # until the next look it is told so on every screen
-        start = None if shown is None or shown.start is None else expected(shown.start, shown, now_s)
-        end = None if shown is None else expected(shown.end, shown, now_s)
-        said = start_text(start, found) or "it is not known when it would start"
-        if start is not None and start["p50_s"] is not None:
-            found = start["p50_s"]
+        if job.placement is None:
+            try:
+                least, shown, found = await self.of_copy(ask)
+            except RefusedError as error:  # what is shown already is told all the same
+                shown = known or unforeseen(now_s, str(error), waits=True)
+            if shown is not None and not shown.problem:
+                driver.shown.setdefault(job_id, shown)  # until the next look it is told so on every screen
+        start, end = expected_of(shown, now_s)
+        if job.placement is not None:
+            start = None
+        else:
+            said = start_text(start, found) or "it is not known when it would start"
+            found = found if start is None or start["p50_s"] is None else start["p50_s"]
         return {
             "starts_in_s": found, "now_s": now_s, "sentence": said, "expected_start": start, "expected_end": end,
             "changes": [{"field": one.field, "value": one.value, "option": one.option} for one in least],

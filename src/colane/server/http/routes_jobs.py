@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from inspect import Parameter, Signature, signature
 from typing import Annotated, Any, Final
@@ -14,7 +15,7 @@ from fastapi.responses import JSONResponse, Response, StreamingResponse
 from colane.api.job_request import ChangeBody, JobRequest, ResumeBody, SuspendBody
 from colane.api.jobs import JobIdAnswer, JobIdsAnswer, JobObject, JobRequestObject, WhyAnswer
 from colane.api.nodes import LaunchObject
-from colane.api.plans import INDEX_PATTERN, PlanAnswer, StartAnswer
+from colane.api.plans import INDEX_PATTERN, PlanAnswer, StartAnswer, SubmittedAnswer
 from colane.api.stacks import StacksAnswer
 from colane.api.terminals import TerminalBody
 from colane.model.field_values import EXACT_MAX
@@ -60,6 +61,7 @@ IfPlan = Annotated[
     str | None,
     Query(pattern=INDEX_PATTERN, max_length=64, description="Only while a plan of these jobs (`/plan`) still holds"),
 ]
+TellsStart = Annotated[bool, Query(alias="start", description="Also say when it starts, as `/job/ID/start` does")]
 JSON: Final = "application/json"
 
 
@@ -150,14 +152,24 @@ async def cancel_queued(
 
 
 async def submit(
-    request: Request, body: JobRequest, idempotency_key: IdempotencyKey = None, if_plan: IfPlan = None
+    request: Request,
+    body: JobRequest,
+    idempotency_key: IdempotencyKey = None,
+    if_plan: IfPlan = None,
+    tells_start: TellsStart = False,
 ) -> JSONResponse:
     """Append a job to the queue's end."""
-    return JSONResponse(await submit_one(request, body, idempotency_key, if_plan))
+    answer: SubmittedAnswer = {"id": (await submit_one(request, body, idempotency_key, if_plan))["id"]}
+    if tells_start:
+        service, caller = asked(request)
+        answer["start"] = None
+        with suppress(RefusedError):  # it has ended meanwhile
+            answer["start"] = await service.forecasts.start_of(JobId(answer["id"]), caller, changes=False)
+    return JSONResponse(answer)
 
 
 router.add_api_route(
-    "/job", submit, methods=["POST"], responses=answered(JobIdAnswer), route_class_override=SubmitRoute
+    "/job", submit, methods=["POST"], responses=answered(SubmittedAnswer), route_class_override=SubmitRoute
 )
 
 

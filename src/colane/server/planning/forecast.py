@@ -7,7 +7,7 @@ where nothing is known to end in time, there is none.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from heapq import heappop, heappush
 from math import inf
 from time import thread_time
@@ -17,7 +17,9 @@ from colane.core.core import Core
 from colane.core.events import Ended, Event, Launched, Outcome, Tick
 from colane.facts.job import GOING, end_in_s, left_of
 from colane.facts.ran import limit_left_s
+from colane.foresee.said import Shown, said_fault, unforeseen
 from colane.model.job import Exit, Job, JobId, JobState
+from colane.scheduling.foresight import policy_problem
 from colane.server.ground.lengths import kind_of
 
 BUDGET_S: Final = 0.03
@@ -28,6 +30,25 @@ LEAVING: Final = frozenset({JobState.STOPPING, JobState.CHECKPOINTING})
 
 
 ALONE_S: Final = 0.5  # the same where nothing else is asked
+
+
+def foreseen(
+    core: Core, jobs: Sequence[JobId], now_s: float, board: Callable[[], Mapping[int, Shown]],
+    guess: Callable[[], float | None],
+) -> tuple[dict[int, Shown], float | None]:  # fmt: skip
+    """Return what is shown of jobs, and a guess of when the first starts; a fault in either is why it is not known."""
+    found = dict[int, Shown]()
+    try:
+        shown = board()
+        found = {job: shown[job] for job in jobs if job in shown}
+        starts_in_s = guess()
+        if not (problem := policy_problem(core.policy)):
+            return found, starts_in_s
+        found = {}
+    except Exception as error:  # noqa: BLE001 - whatever it is, what was asked beside it is answered
+        problem = said_fault(error)
+    known = {job: one for job, one in found.items() if one.start is not None and one.start.is_known}
+    return {job: unforeseen(now_s, problem, waits=True) for job in jobs} | known, None
 
 
 def live_start_in_s(core: Core, job: JobId, now_s: float, lengths: Mapping[str, int]) -> float | None:

@@ -13,7 +13,7 @@ from colane.model.job import Job, JobId
 from colane.model.phases import HoldKind
 from colane.model.plan import ACTION_NAMES
 from colane.perf.composing import SOURCES
-from colane.server.planning.forecast import start_in_s
+from colane.server.planning.forecast import foreseen, start_in_s
 from colane.server.views.jobs_and_nodes import place_view
 from colane.server.writer.ledger import explain
 
@@ -99,12 +99,14 @@ def fates(
         tuple([_fate(core, outcome, job, now_s, explains=foresee is not None) for job in jobs]),
         _changed(core, outcome, own),
     )
-    if foresee is not None:
-        shown = foresee()
-        found = found._replace(shown={job: shown[job] for job in jobs if job in shown})
-    if found.starts or lengths is None:
-        return found._replace(starts_in_s=0.0 if found.starts else None)
-    return found._replace(starts_in_s=start_in_s(core, jobs, outcome, now_s, lengths))
+
+    def guess() -> float | None:
+        if found.starts or lengths is None:
+            return 0.0 if found.starts else None
+        return start_in_s(core, jobs, outcome, now_s, lengths)
+
+    shown, starts_in_s = foreseen(core, jobs, now_s, foresee or dict, guess)
+    return found._replace(shown=shown, starts_in_s=starts_in_s)
 
 
 def _fate(core: Core, outcome: Outcome, job_id: JobId, now_s: float, *, explains: bool) -> Fate:

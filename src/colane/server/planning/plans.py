@@ -23,7 +23,7 @@ from colane.api.plans import (
     PlannedStartObject,
 )
 from colane.core.core import Core
-from colane.facts.job import expected
+from colane.facts.job import expected_of
 from colane.model.job import Job, JobId
 from colane.model.words import about, count, percent
 from colane.scheduling.foresight import Foresight
@@ -134,7 +134,7 @@ class PlanQuestion:
 
     def _fates(self, turn: Turn, *, foresees: bool = False, forecasts: bool = False) -> Fates:
         jobs, lengths = list(turn.admitted), turn.read_model.lengths if forecasts else None
-        foresee = partial(self.foresight.board_of, self.core, turn.now_s) if foresees else None
+        foresee = partial(self.foresight.board, self.core, turn.now_s) if foresees else None
         return ask(lambda: fates(self.core, turn.events, turn.now_s, jobs, lengths, foresee))
 
     def _changes(self, found: Fates, until_s: float) -> Iterator[ChangeObject]:
@@ -209,8 +209,9 @@ class PlanQuestion:
     # -- in words, for the caller
 
     def _job(self, fate: Fate, changes: list[ChangeObject], found: Fates) -> JobPlanObject:
-        starts, shown, now_s = [self._start(one) for one in fate.starts], found.shown.get(fate.job), self.turn.now_s
-        start = None if shown is None or shown.start is None or starts else expected(shown.start, shown, now_s)
+        starts = [self._start(one) for one in fate.starts]
+        start, end = expected_of(found.shown.get(fate.job), self.turn.now_s)
+        start = None if starts else start
         guess = start_text(start, found.starts_in_s if len(self.requests) == 1 else None)
         return {
             "id": fate.job,
@@ -222,7 +223,7 @@ class PlanQuestion:
             "eligible_s": fate.eligible_s,
             "changes": changes,
             "expected_start": start,
-            "expected_end": None if shown is None else expected(shown.end, shown, now_s),
+            "expected_end": end,
             "sentence": sentence(fate, starts, changes, guess),
         }
 

@@ -14,9 +14,9 @@ from time import process_time
 from typing import Final, NamedTuple
 
 from colane.foresee.foreseer import SaidQuote
-from colane.foresee.said import Shown
+from colane.foresee.said import Shown, said_fault
 from colane.model.job import JobId
-from colane.scheduling.foresight import Foresight, pace_in
+from colane.scheduling.foresight import Foresight, pace_in, unforeseen_of
 from colane.server.board.turn import Turn
 from colane.server.ground.problems import RefusedError
 from colane.server.ground.whole_file import write_whole
@@ -56,6 +56,7 @@ class Foreseeing:
     _version: int = -1
     _looked_s: float = float("-inf")
     _looks: int = 0
+    _problems: set[str] = field(default_factory=set)
 
     async def run(self) -> None:
         """Look, until it is cancelled; what is learnt is kept over a restart."""
@@ -101,8 +102,11 @@ class Foreseeing:
                         self.keep()
             except RefusedError as error:  # no copy in time: there is one at the next look
                 log.debug("nothing is foreseen now: %s", error)
-            except Exception:  # jobs matter more than what is said of them
+            except Exception as error:  # jobs matter more than what is said of them
                 log.exception("a fault: starts are not foreseen now")
+                driver = self.parts.driver
+                if driver.is_ready:
+                    driver.shown = unforeseen_of(driver.core.state, driver.now(), said_fault(error))
                 pause_s = LOOK_AGAIN_S
 
     def _has_changed(self) -> bool:
@@ -111,22 +115,30 @@ class Foreseeing:
         if not driver.core.state.jobs:
             driver.shown = {}
             return False
-        return self._version != driver.core.state.version or driver.now() - self._looked_s >= LOOK_AGAIN_S
+        return self._version != driver.core.state.version or abs(driver.now() - self._looked_s) >= LOOK_AGAIN_S
 
     async def look(self) -> float:
         """Look at all jobs once; what that took of a core. Raises RefusedError: 503, there is no answer in time."""
         driver = self.parts.driver
         self._looks += 1
-        new = self._new()
+        asked, foresight, new = driver.core, driver.foresight, self._new()
 
         def question(turn: Turn) -> Looked:
-            began_s, foresight, core = process_time(), driver.foresight, driver.core
+            began_s, core = process_time(), driver.core
             foresight.turn(self._looks)
+            shown = foresight.board(core, turn.now_s)
             jobs = [core.state.jobs[one] for one in new if one in core.state.jobs]
-            said = foresight.say(core.state, [job for job in jobs if job.is_waiting], turn.now_s, pace_in(core))
-            return Looked(foresight.board_of(core, turn.now_s), said, process_time() - began_s)
+            jobs = [job for job in jobs if job.is_waiting and not (job.id in shown and shown[job.id].problem)]
+            said = foresight.say(core.state, jobs, turn.now_s, pace_in(core))
+            return Looked(shown, said, process_time() - began_s)
 
         found = await self.forecasts.of_copy(question)
+        if not driver.is_ready or driver.core is not asked or driver.foresight is not foresight:
+            return found.cpu_s  # another leads, or the store was read anew: that was of what is no more
+        problems = {one.problem for one in found.shown.values() if one.problem}
+        for problem in sorted(problems - self._problems):
+            log.warning("starts of some jobs are not foreseen: %s", problem)
+        self._problems = problems
         self._version, self._looked_s = driver.core.state.version, driver.now()
         driver.shown = found.shown
         self._said.update(new)

@@ -14,7 +14,7 @@ from typing import Any, Final
 from colane.api.forms import UNREADABLE
 from colane.api.jobs import FactsObject, JobObject, ListingAnswer, ReasonObject
 from colane.core.cluster.co_runners import Pacing
-from colane.facts.job import expected, job_facts
+from colane.facts.job import expected_of, job_facts
 from colane.facts.may import may_do
 from colane.model.job import Job, JobId, JobState
 from colane.server.ground.access import Caller
@@ -119,11 +119,9 @@ def facts_of(driver: LiveDriver, job: Job, pacing: Pacing | None, elements: Sequ
 
 
 def start_text(driver: LiveDriver, job: Job) -> str:
-    """Return when a job that waits is expected to start, in words; empty where that is not foreseen or not known."""
-    shown = driver.shown.get(job.id)
-    if shown is None or shown.start is None or not shown.start.is_known:
-        return ""
-    return f"starts {expected(shown.start, shown, driver.now())['sentence']}"
+    """Return when a job that waits is expected to start, in words; empty where that was not looked at yet."""
+    start, _ = expected_of(driver.shown.get(job.id), driver.now())
+    return "" if start is None else f"{'start' if start['p50_s'] is None else 'starts'} {start['sentence']}"
 
 
 def may_of(driver: LiveDriver, job: Job, caller: Caller, elements: Sequence[Job] = ()) -> list[str]:

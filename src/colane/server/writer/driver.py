@@ -36,7 +36,7 @@ from colane.model.progress import Progress
 from colane.perf.beliefs import Beliefs
 from colane.perf.config import PerfConfig
 from colane.policyfiles.guard import GuardedPolicy
-from colane.scheduling.foresight import Foresight
+from colane.scheduling.foresight import Foresight, policy_problem
 from colane.server.board.clock import ServiceClock, since_boot_s
 from colane.server.board.read_model import LiveMemo, ReadModel, read_board
 from colane.server.board.reads import NotReadError, Reads
@@ -293,7 +293,7 @@ class LiveDriver:
     @property
     def policy_problem(self) -> str:
         """Why a user's policy decides nothing now; empty while it does, and for those that come with Colane."""
-        return self.decider.problem if isinstance(self.decider, GuardedPolicy) else ""
+        return policy_problem(self.decider)
 
     @property
     def progress(self) -> dict[JobId, Progress]:
@@ -698,8 +698,12 @@ class LiveDriver:
         self.meters.count(entry.jobs, self.read_model.jobs)
         entry.apply(self.read_model)
         now_s = self.now()
-        for job in outcome.jobs:
-            self.foresight.take(job, now_s)
+        try:
+            for job in outcome.jobs:
+                self.foresight.take(job, now_s)
+        except Exception:  # what is decided stands
+            log.exception("a fault in foreseeing: what was learnt of starts is begun anew")
+            self.foresight = Foresight(self.decider, keeps=FORETOLD_KEPT)
         self.feed.publish(last_number, entry.transaction.audit)
         nodes = (self.read_model.nodes.get(name) for name in outcome.nodes)
         self.notifier.nudge(record.door for record in nodes if record is not None)

@@ -68,7 +68,7 @@ function shortened(gpus) {  // n1/0, n1/1, n1/2 -> n1/0–2
 }
 
 const Waiting = ({ job }) => html`<span class="wn"><span role="cell"><small class="nw">asks for </small>${job.asks === "0" ? "no device" : `${job.asks.replaceAll(",", ", ")} ${job.asks === "1" ? "device" : "devices"}`}</span>
-  <span role="cell"><small class="nw">waits </small>${lasting(Math.max(0, known.at / 1000 - job.since_s))}</span><span role="cell" title=${job.reason}>${job.starts ? html`<b>${job.starts}</b> · ` : ""}${job.reason}</span></span>`;
+  <span role="cell"><small class="nw">waits </small>${lasting(Math.max(0, known.at / 1000 - job.since_s))}</span><span role="cell" title=${[job.starts, job.reason].filter(Boolean).join("\n")}>${job.starts ? html`${job.starts.startsWith("start ") ? html`<span class="q">${job.starts}</span>` : html`<b>${job.starts}</b>`} · ` : ""}${job.reason}</span></span>`;
 
 function Rows({ redraw }) {
   const { height, first, many } = seen(), from = Math.max(first, part.first);
