@@ -387,6 +387,22 @@ def test_a_job_ends_at_the_limit_that_it_was_given_since(changed_s: float | None
     assert list(done.ledger.rows.end_s) == [end_s]
 
 
+@pytest.mark.parametrize("steps", [None, 100])
+@pytest.mark.parametrize(("retries", "ends_s", "state"), [(2, 4.0 + 3.0 + 10.0, "succeeded"), (1, 7.0, "failed")])
+def test_attempts_fail_as_they_did_and_go_on_as_often_as_the_job_may(
+    retries: int, ends_s: float, state: str, steps: int | None
+) -> None:
+    """Nothing of their work is kept, though the job saves its state where it is stopped; another waits meanwhile."""
+    fails = replace(job(1, 0.0, 10.0, steps=steps, retries=retries), failed_s=(4.0, 3.0))
+    done = run([fails, job(2, 1.0, 5.0, steps=steps and 50, priority=-1)], cluster(1), create("fifo"), NeutralWorld())
+    rows = {row: (start_s, end_s) for row, start_s, end_s in zip(
+        done.ledger.rows.id, done.ledger.rows.first_start_s, done.ledger.rows.end_s, strict=True
+    )}  # fmt: skip
+    assert [*rows[JobId(1)], *rows[JobId(2)]] == pytest.approx([0.0, ends_s, ends_s, ends_s + 5.0])
+    states = dict(zip(done.ledger.rows.id, done.ledger.rows.state, strict=True))
+    assert states[JobId(1)] == STATES.index(JobState(state))
+
+
 def test_a_job_that_was_held_starts_when_it_was_let_go() -> None:
     held = replace(job(1, 0.0, 10.0), held_s=25.0)
     done = run([held, job(2, 1.0, 5.0)], cluster(1), create("fifo"), NeutralWorld())

@@ -287,6 +287,25 @@ def test_a_limit_that_was_changed_goes_along_beside_the_declared_one(tmp_path: P
     assert second.changed_limit_s == (inf if limit_s is None else limit_s)
 
 
+class FailingScheduler(FakeScheduler):
+    """Its second job failed twice, once while it was launched, and was retried."""
+
+    def finished_jobs(self, labels: object = None) -> list[dict[str, Any]]:
+        first, second, *others = super().finished_jobs(labels)
+        moves = [("queued", "", 0.0), ("launching", "", 1.0), ("queued", "retry", 2.0), ("launching", "", 3.0)]
+        moves += [("running-protected", "", 4.0), ("running", "", 6.0), ("queued", "retry", 9.5)]
+        moves += [("running", "", 11.0), ("queued", "preempted", 12.0), ("running", "", 13.0)]
+        story = [
+            {"state": state, "why": why, "at_s": second["submit_s"] + at_s, "held_by": []} for state, why, at_s in moves
+        ]
+        return [first, {**second, "story": story}, *others]
+
+
+def test_attempts_that_failed_and_were_followed_by_another_go_along(tmp_path: Path) -> None:
+    made = export_jobs(FailingScheduler(), {}, tmp_path / "export")  # type: ignore[arg-type]
+    assert [one.failed_s for one in read(made.trace).jobs[:2]] == [(), (5.5,)]
+
+
 class SilentScheduler(FakeScheduler):
     """One job that steps and one that shows none, both shorter than what others take besides their steps."""
 

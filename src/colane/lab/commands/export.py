@@ -21,7 +21,8 @@ from colane.cli.errors import FailureError, MisuseError, writing
 from colane.cli.jobs import objects as jobs
 from colane.client.told import in_force
 from colane.model.hardware import CPU_DEVICE_TYPE
-from colane.model.phases import ENDED
+from colane.model.phases import ENDED, STEPPING
+from colane.model.reason import Why
 from colane.model.words import count
 
 if TYPE_CHECKING:
@@ -401,6 +402,7 @@ def _job(
         cancelled_s=(item["end_s"] or 0.0) - max(first_s, item["submit_s"]) if never else None,
         after=after,
         changed_limit_s=_changed_limit_s(item),
+        failed_s=tuple(failures_s(item, first_s)),
     )
 
 
@@ -451,6 +453,18 @@ def _declared(item: JobObject) -> Iterator[tuple[str, Any]]:
         body: Mapping[str, Any] = item if field.shelf is Shelf.JOB else item["needs"]
         if field.column and field.name in body:
             yield field.name, field.in_job(body[field.name])
+
+
+def failures_s(item: JobObject, since_s: float) -> Iterator[float]:
+    """Yield how long attempts ran that failed since then and were followed by another."""
+    begun_s: float | None = None
+    for line in item.get("story", ()):
+        if line["state"] in STEPPING:
+            begun_s = line["at_s"] if begun_s is None else begun_s
+        elif line["state"] == "queued":
+            if line.get("why") == Why.RETRY and begun_s is not None and line["at_s"] > since_s:
+                yield line["at_s"] - max(begun_s, since_s)
+            begun_s = None
 
 
 def _changed_limit_s(item: JobObject) -> float | None:

@@ -55,7 +55,7 @@ class SavedSteps:
 
     def _kept(self, process: Process) -> float:
         """Only a job that saves its state keeps anything; with its node it loses what it has not saved yet."""
-        if not process.running.job.spec.preemptible:
+        if process.has_failed or not process.running.job.spec.preemptible:
             return 0.0
         if any(self._lost_s.get(node, -inf) > process.start_s for node in process.running.nodes):
             return process.durable_steps

@@ -104,6 +104,7 @@ class TimedAsking:
 
 DONE = Exit(0, None)
 STOPPED = Exit(None, 15)
+FAILED = Exit(1, None, "as it was recorded")
 OUT_OF_MEMORY = Exit(1, None, "the world's table says these jobs do not fit together")
 OUTCOMES_MAX = 1000
 """So many outcomes at one instant, and as many more as there are live jobs, without one that came or ended: no end."""
@@ -174,6 +175,7 @@ class Driver:
         self._instant = (-inf, 0, 0)
         self._outcomes = 0
         self._begun: dict[JobId, tuple[float, int]] = {}
+        self._failures: dict[JobId, int] = {}
 
     @property
     def jobs(self) -> int:
@@ -485,6 +487,7 @@ class Driver:
         if launch.alone_s <= 0:
             process.is_stepping = process.has_begun = True
             self._speeds.pace_alone(process, self.now_s)
+            self._await_failure(process)
         elif process.running.loads_on_device:
             process.is_loading, process.loading_left_s = True, launch.alone_s
             process.loading_work_ratio = launch.work_s / launch.alone_s
@@ -504,7 +507,20 @@ class Driver:
                 self._events.append(Progressed(process.id, process.attempt, began))
             process.is_stepping = process.has_begun = True
             self._speeds.pace_alone(process, self.now_s)
+            self._await_failure(process)
             self._change_co_runners(dict.fromkeys(process.uses))
+
+    def _await_failure(self, process: Process) -> None:
+        """It fails after as long as its attempt of that number did where it was recorded."""
+        failed_s, number = self._by_id[process.id].failed_s, self._failures.get(process.id, 0)
+        if number < len(failed_s):
+            self._agenda.at(self.now_s + failed_s[number], self._fail, process)
+
+    def _fail(self, process: Process, _serial: int) -> None:
+        if self._here.has(process) and process.is_stepping:
+            self._failures[process.id] = self._failures.get(process.id, 0) + 1
+            process.has_failed = True
+            self._end(process, "exited", FAILED)
 
     def _loaded(self, process: Process, serial: int) -> None:
         if process.serial == serial and process.is_loading:
@@ -552,6 +568,7 @@ class Driver:
         self.ended += 1
         self._saved.forget(job.id)
         self._begun.pop(job.id, None)
+        self._failures.pop(job.id, None)
         if job.placement is None:
             self._meter.queue(job.spec.pool, -1, for_gpus=job.spec.gpus > 0)
         self._accounts.record_ended(job, last)

@@ -70,6 +70,7 @@ class Process:
         is_stepping: Whether it has launched and was not asked to stop.
         has_begun: Whether it has launched.
         is_stopping: Whether it was asked to stop.
+        has_failed: Whether it has ended as an attempt did that is recorded to have failed: it keeps no step.
         is_parking: Whether it was parked, and its memory leaves its GPUs.
         out_bytes: How much of it has left them, once that is so; None before.
         serial: Of its completion on the agenda; an older entry means nothing.
@@ -91,10 +92,10 @@ class Process:
 
     __slots__ = (
         "alone_steps_per_s", "arrived", "attempt", "durable_steps", "first_step_s", "gpu_s", "gpu_share", "has_begun",
-        "id", "idle_s", "is_loading", "is_parking", "is_sampled", "is_stepping", "is_stopping", "lane_pace",
-        "lane_part", "lane_share", "lanes", "left_steps", "loading_left_s", "loading_ratio", "loading_work_ratio",
-        "occupancy_ratio", "out_bytes", "paused_s", "running", "saved_steps", "serial", "since_s", "start_s",
-        "steps_per_s", "turn_efficiency", "uses", "work_steps",
+        "has_failed", "id", "idle_s", "is_loading", "is_parking", "is_sampled", "is_stepping", "is_stopping",
+        "lane_pace", "lane_part", "lane_share", "lanes", "left_steps", "loading_left_s", "loading_ratio",
+        "loading_work_ratio", "occupancy_ratio", "out_bytes", "paused_s", "running", "saved_steps", "serial", "since_s",
+        "start_s", "steps_per_s", "turn_efficiency", "uses", "work_steps",
     )  # fmt: skip
 
     def __init__(self, job: Job, running: Running, work_steps: float, saved_steps: float, now_s: float) -> None:
@@ -116,6 +117,7 @@ class Process:
         self.is_stepping = False
         self.has_begun = False
         self.is_stopping = False
+        self.has_failed = False
         self.is_parking = False
         self.out_bytes: int | None = None
         self.serial = 0

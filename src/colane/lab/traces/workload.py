@@ -79,6 +79,9 @@ class TraceJob:
     persistent_bytes: int | None = None
     # its time limit as it was changed after its submission, infinite for none; None: never changed
     changed_limit_s: float | None = None
+    # how long each attempt ran that failed before the one that is its duration, without its launch; none of its work is
+    # kept
+    failed_s: tuple[float, ...] = ()
     is_timed: bool = False  # whether its steps were made of its recorded run time
 
     @property

@@ -90,6 +90,10 @@ def _conditions(text: str) -> str:
     return text
 
 
+def _several_s(text: str) -> tuple[float, ...]:
+    return tuple(cells.seconds(part) for part in text.split(","))
+
+
 def _limit(text: str) -> float:
     return inf if text.strip() == "inf" else cells.seconds(text)
 
@@ -125,6 +129,8 @@ OF_TRACES: Final = (
     Column("changed_limit_s", "seconds", "time limit that it was given after its submission, in place of "
            "`time_limit_s`; `inf` is none, empty is that it was not changed", None, _limit,
            lambda job: job.changed_limit_s),
+    Column("failed_s", "seconds", "how long each attempt ran that failed before the one of `duration_s`, with commas; "
+           "it needs `retries` to go on from each", (), _several_s, lambda job: ",".join(map(repr, job.failed_s))),
     Column("outcome", "text", "how it ended where it was recorded", "", str, lambda job: job.outcome),
 )  # fmt: skip
 """Columns that say what no job request does, or say it otherwise."""
@@ -267,4 +273,5 @@ def _job(id_: JobId, name: str, submit_s: float, values: dict[str, Any], labels:
         id=id_, submit_s=submit_s, spec=spec, duration_s=values["duration_s"], gpu_ratio=values["gpu_ratio"],
         outcome=values["outcome"], line=line, held_s=values["held_s"], cancelled_s=values["cancelled_s"],
         after=values["after"], changed_limit_s=values["changed_limit_s"], persistent_bytes=values["persistent_bytes"],
+        failed_s=values["failed_s"],
     )  # fmt: skip
