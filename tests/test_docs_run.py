@@ -1,0 +1,168 @@
+"""The lines that documents show, run as they stand there by a newcomer, on one machine with devices of cores."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import NamedTuple
+
+import pytest
+
+from tests.cli.conftest import START_MAX_S, Up, environment, make_up
+
+__all__ = ["make_up"]
+
+ROOT = Path(__file__).parents[1]
+HOW_TO = ROOT / "docs" / "how-to"
+pytestmark = pytest.mark.live
+
+STEPS = """import time
+import colane.adaptor as colane
+steps = colane.attach(total_steps={steps})
+for _ in range({steps}):
+    time.sleep(0.02)
+    steps.step(loss=1.0)
+print("done")
+"""
+SHORT, LONG = STEPS.format(steps=20), STEPS.format(steps=6000)
+ELEMENT = "import os, time; time.sleep(600 if os.environ['COLANE_ARRAY_INDEX'] in '3789' else 0)"
+JOB = "#!/bin/bash\n#SBATCH --array=0-9%2 -t 5\necho $SLURM_ARRAY_TASK_ID\n"
+
+
+class Walk(NamedTuple):
+    """How a page's lines are run."""
+
+    programs: dict[str, str]  # files of the reader's own that the lines name
+    swaps: Mapping[str, str] = MappingProxyType(
+        {}
+    )  # what the reader has of another name (ids, nodes), or would not wait for
+    refused: Mapping[str, str] = MappingProxyType({})  # lines that end otherwise than with 0, and what is said then
+
+
+WALKS = {
+    "README.md": Walk({"train.py": SHORT}),
+    "docs/tutorial.md": Walk({"train.py": LONG}, {"--iters 300": "--iters 2", "logs -f 5": "wait 5 --timeout 1s"}, {
+        "colane wait 5": "not ended after 1s: 5",  # a reader looks on for a while, and leaves by Ctrl-C
+    }),
+    "docs/how-to/arrays.md": Walk({"train.py": ELEMENT, "best.py": ""}, {"0-99%8": "0-9%8", "12": "1"}, {
+        "colane wait": "4 cancelled",  # some of its elements were
+    }),
+    "docs/how-to/order.md": Walk(
+        dict.fromkeys(("prepare.py", "train.py", "watch.py", "nightly.py", "big.py", "later.py"), ""),
+        {"12": "1", "13": "2"},
+    ),
+    "docs/how-to/plan.md": Walk({"train.py": SHORT}, {"--gpus 4": "--gpus 2"}),
+    "docs/how-to/deadlines.md": Walk({"train.py": SHORT}, {}, {
+        "colane submit --deadline 4h": "not known how long a step of the job takes",
+    }),
+    "docs/how-to/serving.md": Walk({"server.py": LONG}),
+    "docs/how-to/seeing.md": Walk({"train.py": SHORT}, {"/gpu-1": "/here", "7": "1"}),
+    "docs/how-to/slurm.md": Walk({"job.sh": JOB}, {"12": "1"}),
+}  # fmt: skip
+
+NOT_RUN = {
+    r"^colane up|^\. \.venv": "the test has done so",
+    r"^scripts/(demo|test)": "they are run as they are",
+    r"^python3 -m venv|^uv tool": "it installs from a clone: the gate does",
+    r"colane (server|node add|agent)\b": "it takes other machines: tests/engines and tests/faults",
+    r"--pty": "it takes a terminal: tests/cli/test_terminals.py",
+    r"trace\.csv": "it takes a trace of the reader's",
+    r"^colane paper": "it takes minutes: tests/papers",
+    r"/etc/prometheus|-o prometheus": "it writes where root alone may",
+}
+"""Lines that are not run here, and why."""
+
+NOT_WALKED = {
+    "backup": "its lines stop a scheduler and put a store back: tests/server/test_restarts.py",
+    "high-availability": "it takes a store over the network: tests/server/test_standby.py",
+    "mcp": "its lines are a client's configuration: tests/integrations/test_mcp.py",
+    "nodes": "it takes machines with sshd and systemd: tests/engines",
+    "notify": "its lines are a file of channels: tests/server/test_notify.py",
+    "own-policy": "its programs are run by tests/policyfiles",
+    "pilots": "it takes a Slurm cluster: tests/engines",
+    "published-figures": "its lines take hours and recorded traces: tests/papers",
+    "python": "its program is run by tests/integrations/test_futures.py",
+    "ray": "it takes a Ray cluster: tests/engines",
+    "scale": "it shows figures, and no lines",
+    "security": "it takes root and users: tests/cli/test_users_live.py",
+    "simulate": "its lines are run by tests/simulate and take recorded traces",
+    "stores": "it takes Redis or Postgres: tests/server",
+    "study": "its study is run by tests/study",
+    "terminals": "it takes a terminal: tests/cli/test_terminals.py",
+    "upgrade": "it takes two versions: tests/versions",
+}
+"""How-tos of which no line is run here, and why."""
+
+COMMAND = re.compile(r"^(colane|sbatch|squeue|scancel|sacct|srun|export|for|curl|python3|uv|scripts/\w+|\. )")
+
+
+def lines_of(page: str) -> list[str]:
+    """Lines of a page's blocks that a reader types."""
+    text = (ROOT / page).read_text()
+    fenced = re.findall(r"^```(?:console)?\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    rest = re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
+    blocks = [block for block in fenced if not block.startswith("#!")]
+    blocks.append("\n".join(line[4:] for line in rest.splitlines() if line.startswith("    ")))
+    lines = [line.removeprefix("$ ") for block in blocks for line in block.splitlines()]
+    return [line for line in lines if COMMAND.match(line) and not line.startswith("colane: ")]
+
+
+@pytest.mark.parametrize("page", WALKS)
+def test_a_newcomer_types_the_lines_of(page: str, tmp_path: Path, make_up: Callable[..., Up]) -> None:
+    walk, here = WALKS[page], tmp_path / "work"
+    here.mkdir()
+    for name, text in walk.programs.items():
+        (here / name).write_text(text)
+    lines = [line for line in lines_of(page) if not any(re.search(left, line) for left in NOT_RUN)]
+    assert lines
+    if page.endswith("seeing.md"):  # there is a job to be seen
+        lines.insert(0, "colane submit --gpus 1 --wait -- python train.py")
+    up = make_up("--devices", "cpu:2:1GB", "--name", "here")
+    found = typed(up, here, [_swapped(line, walk.swaps) for line in lines])
+    wrong = {}
+    for line, (code, said) in found.items():
+        refusal = next((text for begin, text in walk.refused.items() if line.startswith(begin)), None)
+        if (code != 0) is (refusal is None) or (refusal or "") not in said:
+            wrong[line] = (code, said)
+    assert wrong == {}
+
+
+def _swapped(line: str, swaps: Mapping[str, str]) -> str:
+    for old, new in swaps.items():
+        line = re.sub(rf"(?<![\w-]){re.escape(old)}(?!\d)" if old.isdecimal() else re.escape(old), new, line)
+    return line
+
+
+def typed(up: Up, here: Path, lines: list[str]) -> dict[str, tuple[int, str]]:
+    """Type lines into one shell, and return of each its exit code and what was said."""
+    script = here / "typed.sh"
+    script.write_text("".join(f"{line}\ncode=$?; echo; echo @@ $code\n" for line in lines))
+    home = {"HOME": str(here), "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+    done = subprocess.run(
+        ["bash", script], env=environment(**up.env, **home), cwd=here, stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=3 * START_MAX_S, check=False,
+    )  # fmt: skip
+    parts = re.split(r"^@@ (\d+)\n", done.stdout, flags=re.MULTILINE)
+    assert len(parts) == 2 * len(lines) + 1, done.stdout
+    return {line: (int(parts[2 * n + 1]), parts[2 * n]) for n, line in enumerate(lines)}
+
+
+def test_each_how_to_is_walked_or_says_why_not() -> None:
+    walked = {Path(page).stem for page in WALKS if page.startswith("docs/how-to/")}
+    assert walked | set(NOT_WALKED) == {page.stem for page in HOW_TO.glob("*.md")}
+    assert not walked & set(NOT_WALKED)
+
+
+@pytest.mark.parametrize("left", NOT_RUN)
+def test_what_is_left_out_is_there_to_be_left_out(left: str) -> None:
+    assert any(re.search(left, line) for page in [*WALKS, "docs/how-to/terminals.md"] for line in lines_of(page))
+
+
+def test_lines_are_found() -> None:
+    counts: Callable[[str], int] = lambda page: len(lines_of(page))  # noqa: E731
+    assert sum(map(counts, WALKS)) > 50
