@@ -33,12 +33,17 @@ from colane.model.job import JobSpec
 from colane.model.profile import Profile, ProfileKey, SetMeasurement, Value, ValueSource
 from colane.perf.beliefs import Beliefs
 from colane.perf.rate import Situation
-from colane.perf.speedup import OCCUPANCY_UNITS_PER_S, delta, fit_line, work_bound_speedup
+from colane.perf.speedup import OCCUPANCY_UNITS_PER_S, delta, fit_line
 
 COUNTS = (1, 2, 4, 8)
 INTERVAL_Z = 1.2816
 """80 % of a normal distribution lie within so many standard deviations."""
 SHARING, STEPS_SEEN = "mps", 10
+
+
+def work_bound_speedup(step_s: Sequence[float], occupancy: Sequence[float]) -> float:
+    """Best speed-up of a device that never does more than a second of work in one; C of each in percent x us of two."""
+    return sum(step_s) / max(*step_s, sum(occupancy) / OCCUPANCY_UNITS_PER_S)
 
 
 class Job(NamedTuple):

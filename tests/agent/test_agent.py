@@ -17,7 +17,7 @@ from colane.agent.launch.environment import THREAD_POOLS
 from colane.model.hardware import Link, LinkKind, Topology
 from tests.agent.agents import running
 from tests.agent.fake_scheduler import FakeScheduler
-from tests.agent.waiting import until_gone
+from tests.agent.waiting import read_state, until_gone
 
 pytestmark = pytest.mark.live
 
@@ -63,7 +63,7 @@ async def test_a_job_runs_and_its_end_is_told(fake: FakeScheduler, state: Path, 
     async with running(state, fake) as agent:
         seen = await agent.until(lambda: fake.launched(7), "the launch")
         assert seen["progress"]["cpu_s"] is not None
-        await agent.until(lambda: processes.read_state(seen["pid"]) == "T")
+        await agent.until(lambda: read_state(seen["pid"]) == "T")
         os.kill(seen["pid"], signal.SIGCONT)
         await agent.until(lambda: fake.ends)
         log = await agent.get("/log/7/1")
@@ -196,7 +196,7 @@ async def test_while_the_scheduler_is_away_jobs_go_on_and_ends_are_kept(
     fake.want(7, "sh", "-c", "kill -STOP $$; exit 4", env=mark)
     async with running(state, fake) as agent:
         pid = (await agent.until(lambda: fake.launched(7)))["pid"]
-        await agent.until(lambda: processes.read_state(pid) == "T")
+        await agent.until(lambda: read_state(pid) == "T")
         fake.away = True
         job = JobDir(state / "jobs" / "7-1")
         os.kill(pid, signal.SIGCONT)
@@ -227,7 +227,7 @@ async def test_ends_that_wait_are_told_with_one_request(
     async with running(state, fake) as agent:
         await agent.until(lambda: all(fake.launched(job) for job in (7, 8, 9)))
         pids = [job["pid"] for job in fake.reports[-1]["jobs"]]
-        await agent.until(lambda: all(processes.read_state(pid) == "T" for pid in pids))
+        await agent.until(lambda: all(read_state(pid) == "T" for pid in pids))
         fake.away = True
         for pid in pids:
             os.kill(pid, signal.SIGCONT)

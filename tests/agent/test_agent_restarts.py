@@ -20,7 +20,7 @@ from colane.agent.supervisor.command import Command
 from colane.devices.host import boot_id
 from tests.agent.agents import GRACE_S, running
 from tests.agent.fake_scheduler import FakeScheduler
-from tests.agent.waiting import until_gone
+from tests.agent.waiting import read_state, until_gone
 
 pytestmark = pytest.mark.live
 
@@ -56,7 +56,7 @@ async def test_a_restarted_agent_takes_its_jobs_up_again(
     fake.reports.clear()
     async with running(state, fake) as agent:
         assert (await agent.until(lambda: fake.launched(7)))["pid"] == pid
-        await agent.until(lambda: processes.read_state(pid) == "T")
+        await agent.until(lambda: read_state(pid) == "T")
         os.kill(pid, signal.SIGCONT)
         await agent.until(lambda: fake.ends)
     assert fake.ends[7, 1]["exit_code"] == 4
@@ -72,7 +72,7 @@ async def test_a_restarted_agent_knows_whether_a_job_had_ended_before_it_was_to(
     fake.want(7, "sh", "-c", f"kill -STOP $$; {then or 'exec sleep 1000'}", env=mark)
     async with running(state, fake) as agent:
         pid = (await agent.until(lambda: fake.launched(7)))["pid"]
-        await agent.until(lambda: processes.read_state(pid) == "T")
+        await agent.until(lambda: read_state(pid) == "T")
     supervisor = supervisor_of(state, 7)
     os.kill(pid, signal.SIGCONT)
     if then:

@@ -15,7 +15,7 @@ from colane.agent import processes
 from colane.agent.files.jobdir import JobDir
 from tests.agent.agents import agent_process, served
 from tests.agent.fake_scheduler import FakeScheduler
-from tests.agent.waiting import DEADLINE_S, until
+from tests.agent.waiting import DEADLINE_S, read_state, until
 
 pytestmark = [pytest.mark.live, pytest.mark.faults]
 
@@ -26,7 +26,7 @@ def kill(agent: subprocess.Popen[bytes]) -> None:
 
 
 def is_stopped(pid: int) -> bool:
-    return processes.read_state(pid) == "T"
+    return read_state(pid) == "T"
 
 
 def test_exit_codes_outlive_an_agent_that_is_killed(tmp_path: Path, mark: dict[str, str]) -> None:

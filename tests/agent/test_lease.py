@@ -22,7 +22,7 @@ from colane.settings.readers import LEASE_MIN_S
 from tests.agent.agents import running
 from tests.agent.fake_scheduler import FakeScheduler
 from tests.agent.shims import Supervised, launch, write_command
-from tests.agent.waiting import until
+from tests.agent.waiting import read_state, until
 
 LEASE_S = 3.0
 
@@ -181,10 +181,10 @@ class TestSupervisor:
         until((tmp_path / "pid").exists)
         stopped, main = int((tmp_path / "pid").read_text()), job.main.pid
         _bound(tmp_path, -5.0)
-        until(lambda: processes.read_state(main) == "T")
+        until(lambda: read_state(main) == "T")
         _bound(tmp_path, math.inf)
-        until(lambda: processes.read_state(main) != "T")
-        assert processes.read_state(stopped) == "T"
+        until(lambda: read_state(main) != "T")
+        assert read_state(stopped) == "T"
         (tmp_path / "end").touch()
         assert job.end()["exit_code"] == 0
 
@@ -193,9 +193,9 @@ class TestSupervisor:
         until(lambda: _count(tmp_path))
         _bound(tmp_path, -5.0)
         for _ in range(3):
-            until(lambda: processes.read_state(job.main.pid) == "T")
+            until(lambda: read_state(job.main.pid) == "T")
             os.kill(job.main.pid, signal.SIGCONT)
-        until(lambda: processes.read_state(job.main.pid) == "T")
+        until(lambda: read_state(job.main.pid) == "T")
         job.stop()
         assert job.end()["signal"] == signal.SIGKILL
 
@@ -212,7 +212,7 @@ class TestSupervisor:
         job.stop()
         until((tmp_path / "saving").exists)
         _bound(tmp_path, -5.0)
-        until(lambda: processes.read_state(job.main.pid) == "T")
+        until(lambda: read_state(job.main.pid) == "T")
         _bound(tmp_path, math.inf)
         (tmp_path / "saved").touch()
         assert job.end()["exit_code"] == 6
@@ -221,7 +221,7 @@ class TestSupervisor:
         job = _under_lease(tmp_path, marker, *PYTHON, COUNTING, str(tmp_path))
         until(lambda: _count(tmp_path))
         _bound(tmp_path, -5.0)
-        until(lambda: processes.read_state(job.main.pid) == "T")
+        until(lambda: read_state(job.main.pid) == "T")
         _bound(tmp_path, -5.0 - shim_files.HALTED_MAX_S)
         end = job.end()
         assert (end["outcome"], end["signal"], end["detail"]) == ("lease-run-out", signal.SIGKILL, shim.NO_WORD)
@@ -253,7 +253,7 @@ def _are_halted(state: Path) -> bool:
     claimed_by = JobDir(state / "jobs" / "7-1").claimed_by()
     assert claimed_by is not None
     found = [process.pid for process in processes.read_tree(claimed_by.pid).processes if process != claimed_by]
-    return bool(found) and all(processes.read_state(pid) in {"T", "Z"} for pid in found)
+    return bool(found) and all(read_state(pid) in {"T", "Z"} for pid in found)
 
 
 def _halted_s(state: Path) -> float:

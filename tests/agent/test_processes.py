@@ -12,7 +12,7 @@ import pytest
 from colane.agent import processes
 from colane.agent.processes import ProcessId
 from colane.devices.host import boot_id
-from tests.agent.waiting import until
+from tests.agent.waiting import read_state, until
 
 pytestmark = pytest.mark.live
 
@@ -60,7 +60,7 @@ def test_a_recycled_pid_is_another_process(child: subprocess.Popen[bytes], earli
 
 def test_a_dead_process_is_none() -> None:
     process = subprocess.Popen(["true"])
-    until(lambda: processes.read_state(process.pid) == "Z")
+    until(lambda: read_state(process.pid) == "Z")
     assert processes.identify(process.pid) is None
     process.wait()
     assert processes.identify(process.pid) is None

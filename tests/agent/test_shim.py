@@ -19,7 +19,7 @@ from colane.agent.running.outcome import classify
 from colane.agent.supervisor import shim, shim_files
 from colane.agent.supervisor.command import Command
 from tests.agent.shims import QUICK_GRACE_S, launch, run, write_command
-from tests.agent.waiting import until, until_gone
+from tests.agent.waiting import read_state, until, until_gone
 from tests.disks import disk_of_a_megabyte
 
 pytestmark = pytest.mark.live
@@ -210,7 +210,7 @@ def test_a_job_that_ignores_sigterm_is_killed(tmp_path: Path, marker: str) -> No
 
 def test_a_stopped_process_is_woken_to_end(tmp_path: Path, marker: str) -> None:
     supervised = run(tmp_path, "sh", "-c", "kill -STOP $$; sleep 1000", marker=marker, grace_s=20.0)
-    until(lambda: processes.read_state(supervised.main.pid) == "T")
+    until(lambda: read_state(supervised.main.pid) == "T")
     supervised.stop()
     assert supervised.end()["signal"] == signal.SIGTERM
 
@@ -424,7 +424,7 @@ def test_a_job_that_waits_for_its_input_can_be_ended(tmp_path: Path, marker: str
             lambda: processes.read_tree(supervisor.pid).processes[1:], "the process that is to become the command"
         )
         if is_halted:
-            until(lambda: processes.read_state(main.pid) == "T")
+            until(lambda: read_state(main.pid) == "T")
         job.order_end({"cause": "cancelled by a test"})
         os.kill(supervisor.pid, signal.SIGTERM)
         record = launched.result().end()

@@ -7,6 +7,7 @@ import select
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import TypeVar
 
 from colane.agent import processes
@@ -37,3 +38,11 @@ def until_gone(process: ProcessId) -> None:
         waiter.register(pidfd, select.POLLIN)
         assert waiter.poll(DEADLINE_S * 1000), f"{process} did not end"
         os.close(pidfd)
+
+
+def read_state(pid: int) -> str:
+    """State of a process as ps(1) shows it; empty when it is gone."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return ""

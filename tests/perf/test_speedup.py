@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from colane.model.profile import ProfileKey, SetMeasurement
 from colane.perf.beliefs import Beliefs
 from colane.perf.config import PerfConfig
-from colane.perf.speedup import delta, delta_general, fit_line, threshold_speedup, work_bound_speedup
+from colane.perf.speedup import delta, delta_general, fit_line, threshold_speedup
 from tests.core.worlds import GIB, make_profile
 
 V100 = "Tesla V100-SXM2-16GB"
@@ -51,17 +51,6 @@ def test_the_threshold_is_where_sharing_stops_to_pay() -> None:
     assert threshold_speedup(2, 4e7, 4e7) == 1
     assert threshold_speedup(3, 0, 4e7) == 3
     assert threshold_speedup(2, 5e7, 4e7) < 1
-
-
-@given(st.lists(st.tuples(st.floats(0.01, 10), st.floats(0, 1)), min_size=1, max_size=5))
-def test_no_bound_promises_more_than_one_second_of_work_a_second(jobs: list[tuple[float, float]]) -> None:
-    steps = [step_s for step_s, _ in jobs]
-    occupancy = [step_s * busy * 2e8 for step_s, busy in jobs]
-    bound = work_bound_speedup(steps, occupancy)
-    assert bound * (1 + 1e-9) >= 1
-    assert bound <= len(jobs) * (1 + 1e-9)
-    if all(busy == 1 for _, busy in jobs):
-        assert bound == pytest.approx(1)
 
 
 @given(st.floats(0.5, 3), st.floats(-1e-8, 0), st.floats(-1e-8, 0))

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from typing import get_args
 
 import pytest
 
 from colane.lab.simulate.run import Inputs, simulate
 from colane.lab.simulate.world import NeutralWorld
 from colane.scheduling.engine.loop import Composed
-from colane.scheduling.engine.options import number_options
+from colane.scheduling.engine.options import _kinds
 from colane.scheduling.registry import NAMES, UnknownPolicyError, create
 from tests.simulate.scenes import cluster, job, workload
 
@@ -18,7 +19,8 @@ JOBS = [job(1 + k, 7.0 * k, (60.0, 300.0, 900.0)[k % 3], gpus=(1, 1, 2, 4)[k % 4
 
 @pytest.mark.parametrize("name", sorted(NAMES))
 def test_a_number_at_its_end_ends_no_policy(name: str) -> None:
-    for option in number_options(create(name)):
+    numbers = [option for option, kind in _kinds(create(name)).items() if {int, float} & {kind, *get_args(kind)}]
+    for option in sorted(numbers):
         for value in ("0", "1e308"):
             policy = _policy(name, option, value)
             if policy is None:

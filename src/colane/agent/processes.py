@@ -176,9 +176,3 @@ def resident_bytes(pid: int) -> int:
     """Host memory that a process holds; 0 when it is gone."""
     stat = _read_stat(pid)
     return 0 if stat is None else stat.resident_bytes
-
-
-def read_state(pid: int) -> str:
-    """State of a process as ps(1) shows it; empty when it is gone."""
-    stat = _read_stat(pid)
-    return "" if stat is None else stat.state

@@ -100,9 +100,6 @@ class Speed(NamedTuple):
 GOING: Final = STEPPING | COMING_UP
 """States of a job that comes to its end if nothing else happens."""
 
-RUNS: Final = STEPPING | {JobState.LAUNCHING}
-"""States of a job whose processes run, and are to."""
-
 
 class TimeLeft(NamedTuple):
     """How long a job that runs will still run: seconds, and what tells it. Both None where nothing does."""
@@ -178,7 +175,7 @@ def is_told(rate: Rate) -> bool:
 
 def state_word(job: Job, elements: Sequence[Job] = ()) -> str:
     """What a job does, in a word; an array whose `elements`, those that are live jobs, run in part runs, too."""
-    if any(one.placement is not None for one in elements) or job.state in RUNS:
+    if any(one.placement is not None for one in elements) or job.state in GOING - {JobState.ASSIGNED}:
         return StateWord.RUNNING.value
     if job.state is JobState.ASSIGNED:
         return StateWord.LAUNCHING.value

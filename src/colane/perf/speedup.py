@@ -27,17 +27,6 @@ def threshold_speedup(jobs: int, occupancy: float, occupancy_max: float) -> floa
     return 1 + (jobs - 1) * (1 - occupancy / occupancy_max)
 
 
-def work_bound_speedup(step_s: Sequence[float], occupancy: Sequence[float]) -> float:
-    """Best speed-up a device can give that never does more than one second of work in a second.
-
-    Args:
-        step_s: Step times alone.
-        occupancy: C of each job, percent x us over two steps.
-    """
-    busy_s = sum(occupancy) / OCCUPANCY_UNITS_PER_S
-    return sum(step_s) / max(*step_s, busy_s)
-
-
 class LinearFit(NamedTuple):
     """Least-squares fit delta = w0 + w1 * sum of C + w2 * sum of M over measured sets."""
 

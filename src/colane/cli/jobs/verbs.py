@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 import typer
 
@@ -15,9 +14,6 @@ from colane.cli.jobs.suspend import JobsArgument, change
 from colane.client.errors import Refused
 from colane.client.told import facts_of, in_force
 from colane.verbs.of_jobs import JOB_VERBS, Deed, JobVerb
-
-if TYPE_CHECKING:
-    from colane.api.jobs import JobObject
 
 
 def register(app: typer.Typer, name: str) -> None:
@@ -30,14 +26,10 @@ def _confirm(names: list[JobName]) -> None:
     """Ask first of jobs that run and have saved nothing, nor are asked to."""
     with client() as scheduler, suppress(Refused):
         found = [scheduler.job(each) for each in ids_of(scheduler, names)]
-        lost = {name_of(job): facts_of(job)["ran_s"] for job in found if not (_saves(job) or job["node"] is None)}
-        told = ", ".join(f"job {name} has run for {output.duration(one_s)}" for name, one_s in lost.items())
+        lost = [job for job in found if job["node"] and not (in_force(job, "checkpoint") or job.get("saved_s"))]
+        told = ", ".join(f"job {name_of(job)} has run for {output.duration(facts_of(job)['ran_s'])}" for job in lost)
         if told and not typer.confirm(f"{told} and saves nothing: it begins anew. Go on?"):
             raise typer.Exit(1)
-
-
-def _saves(job: JobObject) -> bool:
-    return in_force(job, "checkpoint") is not None or job.get("saved_s") is not None
 
 
 def _command(verb: JobVerb) -> Callable[..., None]:

@@ -140,8 +140,8 @@ class CpuOnlyPlacer:
     def _kept_for(self, first: JobSpec) -> str:
         """The node that an overdue job without GPUs gets: of those large enough that with most cores free."""
         if self._kept is None:
-            nodes = [one for one in self._draft.view.nodes.values() if is_among(first.nodes, one.node.name)]
-            nodes = [one for one in nodes if one.node.pool == first.pool and one.node.takes_jobs]
+            nodes = [one for one in self._draft.view.nodes.values() if one.node.pool == first.pool]
+            nodes = [one for one in nodes if one.node.takes_jobs and is_among(first.nodes, one.node.name)]
             able = [one for one in nodes if len(one.node.cores) >= cores_used(first)]
             found = max(able, key=lambda one: (self._draft.cores_unused(one), -one.order), default=None)
             self._kept = "" if found is None else found.node.name

@@ -72,11 +72,6 @@ def configured(policy: T, text: str) -> T:
     return replace(with_options(policy, values), name=text)  # type: ignore[type-var]
 
 
-def number_options(policy: object) -> list[str]:
-    """Names of the options of a policy, and of its parts, that are numbers."""
-    return sorted(name for name, kind in _kinds(policy).items() if {int, float} & {kind, *get_args(kind)})
-
-
 def with_options(policy: T, values: Mapping[str, object]) -> T:
     """The policy with these values in all of its parts that have fields of these names."""
     changes: dict[str, object] = {}
