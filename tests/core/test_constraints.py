@@ -44,6 +44,7 @@ SIGNAL = CheckpointContract("SIGUSR1", 9.0)
         (Constraints(sharing_domain="user ann"), {"sharing_domain": "user ann"}),
         (Constraints(gpu_memory_bytes=9), {"gpu_memory_bytes": 9}),
         (Constraints(steps_total_doubted=True), {"steps_total": None}),
+        (Constraints(steps_total_doubted=True, steps_total_said=9), {"steps_total": None}),
         (Constraints(time_limit=NewLimit(9.0)), {"time_limit_s": 9.0}),
         (Constraints(time_limit=NewLimit(None)), {"time_limit_s": None}),
         (Constraints(after="ok:12"), {"after": "ok:12"}),

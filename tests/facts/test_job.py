@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from math import inf
 from typing import Any, cast
 
 import pytest
 
 from colane.api.jobs import FactsObject
 from colane.core.cluster.co_runners import CoRunners, Pacing
-from colane.facts.job import LeftBy, StateWord, TimeLeft, end_in_s, job_facts, lane_left_s
+from colane.facts.job import LeftBy, StateWord, job_facts, lane_left_s
 from colane.model.hardware import GpuId
 from colane.model.job import Job, JobId, JobKind, JobSpec, JobState, StateChange
 from colane.model.job_spec import Constraints
@@ -105,39 +104,33 @@ for _ in range(200):
 
 
 @pytest.mark.parametrize(
-    ("spec", "fields", "seen", "learned", "left_s", "by"),
+    ("spec", "fields", "seen", "left_s", "by"),
     [
-        ({}, {}, {}, 150, 100, LeftBy.STEPS),
-        ({"steps_total": None}, {}, {"steps_total": 201}, 150, 50, LeftBy.STEPS),
-        ({}, {}, {"steps_total": 201}, None, 100, LeftBy.STEPS),  # its owner's word goes first, as in decisions
-        ({"steps_total": None}, {}, {}, 151, 25, LeftBy.LEARNED),
-        ({"steps_total": None}, {}, {}, 90, None, LeftBy.FAMILY),  # it has gone beyond what was learnt
-        ({"steps_total": None, "family": "new"}, {}, {}, None, None, None),
-        ({}, {"constraints": Constraints(steps_total_doubted=True)}, {}, None, None, LeftBy.FAMILY),
-        ({"steps_limit": 201}, {}, {}, None, 50, LeftBy.STEPS),
-        ({"time_limit_s": 960.0}, {}, {}, None, 10, LeftBy.LIMIT),
-        ({"time_limit_s": 960.0}, {"run": Attempt(start_s=50.0, paused_before_s=40.0)}, {}, None, 50, LeftBy.LIMIT),
-        ({}, {"totals": Totals(steps_kept=151)}, {"steps": 51}, None, 75, LeftBy.STEPS),
+        ({}, {}, {}, 100, LeftBy.STEPS),
+        ({"steps_total": None}, {"constraints": Constraints(steps_total_said=201)}, {}, 50, LeftBy.STEPS),
+        ({}, {"constraints": Constraints(steps_total_said=201)}, {}, 100, LeftBy.STEPS),  # its owner's word goes first
+        ({"steps_total": None}, {}, {}, None, LeftBy.FAMILY),
+        ({"steps_total": None, "family": "new"}, {}, {}, None, None),
+        ({}, {"constraints": Constraints(steps_total_doubted=True)}, {}, None, LeftBy.FAMILY),
+        ({"steps_limit": 201}, {}, {}, 50, LeftBy.STEPS),
+        ({"time_limit_s": 960.0}, {}, {}, 10, LeftBy.LIMIT),
+        ({"steps_total": None, "time_limit_s": 960.0}, {}, {}, 10, LeftBy.LIMIT),
+        ({"time_limit_s": 960.0}, {"run": Attempt(start_s=50.0, paused_before_s=40.0)}, {}, 50, LeftBy.LIMIT),
+        ({}, {"totals": Totals(steps_kept=151)}, {"steps": 51}, 75, LeftBy.STEPS),
     ],
 )
 def test_what_tells_how_long_is_left(
-    spec: dict[str, Any], fields: dict[str, Any], seen: dict[str, Any], learned: int | None,
-    left_s: float | None, by: LeftBy | None,
-) -> None:  # fmt: skip
-    told = facts(job(spec=spec, **fields), sample(**seen), pacing(), learned=learned, lengths=LENGTHS)
+    spec: dict[str, Any], fields: dict[str, Any], seen: dict[str, Any], left_s: float | None, by: LeftBy | None
+) -> None:
+    told = facts(job(spec=spec, **fields), sample(**seen), pacing(), lengths=LENGTHS)
     assert told["left_by"] is by
     if by is LeftBy.FAMILY:
         had_s = NOW_S - 50.0
-        assert told["left_s"] == LENGTHS.left_s("a", had_s), "as decisions believe"
+        parts_s = told["left_s"], told["left_p10_s"], told["left_p50_s"], told["left_p90_s"]
+        assert parts_s == LENGTHS.rest("a", had_s), "as decisions believe"
+        assert told["is_length_guessed"]
     else:
-        assert told["left_s"] == left_s
-
-
-def test_a_forecast_ends_at_the_limit_what_has_no_other_end() -> None:
-    told = facts(job(spec={"steps_total": None, "time_limit_s": 1_000.0}), sample(), pacing())
-    assert (told["left_s"], told["limit_left_s"]) == (None, 50)
-    assert end_in_s(TimeLeft(), 50.0) == 50.0 == end_in_s(TimeLeft(50.0, LeftBy.LIMIT), 50.0)
-    assert end_in_s(TimeLeft(), None) == inf
+        assert told["left_s"] == told["left_p10_s"] == told["left_p90_s"] == left_s
 
 
 def spent(told: FactsObject) -> float:

@@ -126,7 +126,7 @@ KINDS: dict[str, Kind] = {
     "parked": (parked, NOTHING, "suspended"),
     "no sample yet": (no_sample_yet, {"left_s": 49.5, "now_steps_per_s": 2.0, "in_turn_steps_per_s": 2.0}, "running"),
     "launching": (launching, {**NOTHING, "left_s": 50.0}, "running"),
-    "learned length": (learned_length, RUNNING, "running"),
+    "learned length": (learned_length, {"now_steps_per_s": 10.0, "in_turn_steps_per_s": 10.0}, "running"),
     "array": (array, NOTHING, "running"),
     "element": (element, RUNNING, "running"),
     "gang": (gang, RUNNING, "running"),
@@ -172,6 +172,7 @@ async def test_every_screen_tells_the_same_figure(kind: str) -> None:
         assert plain(facts["word"]) == word
         left_s, per_s = facts["left_s"], facts["now_steps_per_s"]
         assert kind != "near its limit" or (facts["left_by"], left_s < 10) == ("limit", True)
+        assert kind != "learned length" or (facts["left_by"], facts["is_length_guessed"]) == ("family", True)
 
         # Other answers.
         live = {job["id"]: job for job in await w.good("GET", "/live_jobs")}[number]
@@ -182,7 +183,8 @@ async def test_every_screen_tells_the_same_figure(kind: str) -> None:
             "spent_s",
             "limit_left_s",
             "time_spent",
-            *(["left_s"] * (facts["left_by"] == "limit")),
+            *(["left_s", "left_p10_s", "left_p50_s", "left_p90_s"] * (facts["left_by"] == "limit")),
+            *(["done_ratio"] * facts["is_length_guessed"]),
         )
         for other in (live, listed):
             assert {**other["facts"], **{name: facts[name] for name in by_clock}} == facts
@@ -192,8 +194,9 @@ async def test_every_screen_tells_the_same_figure(kind: str) -> None:
         if row["run"] is not None:
             assert row["run"]["left_s"] == pytest.approx(left_s, abs=0.5)
             for ours, theirs in (("now_steps_per_s", "now_steps_per_s"), ("steps_per_s", "in_turn_steps_per_s"),
-                                 ("done_ratio", "done_ratio"), ("turn_share_ratio", "share_got_ratio")):  # fmt: skip
+                                 ("turn_share_ratio", "share_got_ratio")):  # fmt: skip
                 assert row["run"][ours] == facts[theirs], ours
+            assert row["run"]["done_ratio"] == pytest.approx(facts["done_ratio"], abs=0.01)
         text, said = (await w.http.get("/metrics")).text, w.service.read_model.jobs[JobId(number)].said
         assert metric(text, "steps_per_second", said) == per_s
         assert metric(text, "left_seconds", said) == pytest.approx(left_s, abs=0.5)
@@ -227,8 +230,8 @@ async def test_every_screen_tells_the_same_figure(kind: str) -> None:
         driver = w.service.driver
         job = w.service.read_model.jobs[JobId(number)]
         now_s = driver.now()
-        end_s = _Ends(driver.core, driver.read_model.lengths)._end_s(job, now_s)
-        assert end_s - now_s == pytest.approx(float("inf") if left_s is None else left_s, abs=0.5)
+        end_s, middle_s = _Ends(driver.core)._end_s(job, now_s), facts["left_p50_s"]
+        assert end_s - now_s == pytest.approx(float("inf") if middle_s is None else middle_s, abs=0.5)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -123,11 +123,12 @@ LEFT_OUT: Final[Mapping[str, Mapping[str, Any]]] = {
         "comm_weight": None, "comm_pattern": CommPattern.ALL, "sharing_domain": "", "cores_offered": 0,
         "cores_beside": 0, "comment": "",
         "category": Category.UNKNOWN, "core_hints": (), "checkpoint": None, "batch_per_gpu": False, "after": "",
-        "if_never": IfNever.CANCEL, "numbers": "", "nodes": "", "whole_node": False,
+        "if_never": IfNever.CANCEL, "nodes": "", "whole_node": False,
     },
     "constraints": {
         "isolated": False, "not_preemptible": False, "checkpoint": None, "sizes_lost": (), "cores": None,
-        "sharing_domain": "", "gpu_memory_bytes": None, "steps_total_doubted": False, "family": "",
+        "sharing_domain": "", "gpu_memory_bytes": None, "steps_total_doubted": False, "steps_total_said": None,
+        "family": "",
         "needs_cores": False, "time_limit": None, "after": "", "promised": None, "away": (),
     },
     "run": {

@@ -152,6 +152,7 @@ class ConstraintsObject(TypedDict, total=False):
     sharing_domain: str
     gpu_memory_bytes: int
     steps_total_doubted: bool
+    steps_total_said: int
     family: str
     needs_cores: bool
     time_limit_s: float | None
@@ -328,9 +329,12 @@ class FactsObject(TypedDict):
         nodes: Where it has a place.
         steps: Made so far, those that earlier attempts left included.
         steps_total: How many it will have made; None where nothing tells.
-        is_length_guessed: `steps_total` is what the last job of its kind took.
-        done_ratio: Of its steps.
-        left_s: How long it will still run.
+        done_ratio: Of its steps, or by `left_p50_s` of its time.
+        is_length_guessed: It is the latter.
+        left_s: How long it will still run, as decisions go by it.
+        left_p10_s: One of ten has less left; the same as `left_s` where that is told, as the others.
+        left_p50_s: Half have less.
+        left_p90_s: One of ten has more.
         left_by: What tells that (`facts.job.LeftBy`).
         limit_left_s: How long it may still run.
         now_steps_per_s: Steps it makes in a second, its waiting for turns included; 0 while it makes none any more.
@@ -354,9 +358,12 @@ class FactsObject(TypedDict):
     nodes: list[str]
     steps: int
     steps_total: int | None
-    is_length_guessed: bool
     done_ratio: float | None
+    is_length_guessed: bool
     left_s: float | None
+    left_p10_s: float | None
+    left_p50_s: float | None
+    left_p90_s: float | None
     left_by: str | None
     limit_left_s: float | None
     now_steps_per_s: float | None

@@ -34,7 +34,8 @@ def past_begin(text: object) -> str | None:
 
 
 _UNKNOWN: Final = (
-    "done_ratio", "left_s", "left_by", "limit_left_s", "now_steps_per_s", "in_turn_steps_per_s",
+    "done_ratio", "left_s", "left_p10_s", "left_p50_s", "left_p90_s", "left_by", "limit_left_s", "now_steps_per_s",
+    "in_turn_steps_per_s",
     "whole_steps_per_s", "speed_ratio", "share_got_ratio", "share_asked_ratio", "spent_s", "saved_ago_s", "time_spent",
     "expected_start", "expected_end",
 )  # fmt: skip

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import StrEnum
-from math import inf
 from typing import Final, NamedTuple, cast
 
 from colane.api.jobs import ExpectedObject, FactsObject, TimeSpentObject
 from colane.core.cluster.co_runners import Pacing
-from colane.facts.ran import had_s, limit_left_s, present_s
+from colane.facts.ran import had_s, limit_left_s, present_s, steps_told
 from colane.foresee.said import BURSTS_MIN, QuoteBounds, Shown
 from colane.model.job import Job, JobKind, JobState
 from colane.model.phases import COMING_UP, STEPPING
@@ -83,9 +82,8 @@ class LeftBy(StrEnum):
     """What tells how long a job will still run, the surest first."""
 
     STEPS = "steps"  # its steps, as its owner says or else its script, at its present speed
-    LEARNED = "learned"  # the steps that the last job of its kind took, at its present speed
-    FAMILY = "family"  # how long jobs of its family ran, as it is believed where decisions are made
-    LIMIT = "limit"  # its time limit, which comes before its end
+    LIMIT = "limit"  # its time limit, where that comes before its end, or is all that is told
+    FAMILY = "family"  # how long jobs of its family ran, in the law by which it is ranked
 
 
 class Speed(NamedTuple):
@@ -102,10 +100,13 @@ GOING: Final = STEPPING | COMING_UP
 
 
 class TimeLeft(NamedTuple):
-    """How long a job that runs will still run: seconds, and what tells it. Both None where nothing does."""
+    """How long a job that runs will still run, in seconds: the same belief by which decisions are made."""
 
-    left_s: float | None = None
-    by: LeftBy | None = None
+    left_s: float | None = None  # as decisions go by it; None where nothing tells
+    by: LeftBy | None = None  # what tells it; None likewise
+    p10_s: float | None = None  # one of ten like it has less left; the same where it is told, as the others
+    p50_s: float | None = None  # half have
+    p90_s: float | None = None  # nine of ten have
 
 
 def job_facts(
@@ -113,7 +114,6 @@ def job_facts(
     sample: Progress | None,
     pacing: Pacing | None,
     now_s: float,
-    learned: int | None = None,
     lengths: LengthEstimates | None = None,
     elements: Sequence[Job] = (),
     shown: Shown | None = None,
@@ -125,17 +125,17 @@ def job_facts(
         sample: Its latest sample.
         pacing: How fast it is believed to go, and with which co-runners; None where that was not asked.
         now_s: The time.
-        learned: How many steps the last job of its kind took.
         lengths: How long jobs of its family ran.
         elements: Of an array those that are live jobs.
         shown: What is foreseen of its start and its end.
     """
     until_s = now_s if job.end_s is None else job.end_s
-    steps, told = steps_done(job, sample), told_steps(job, sample)
-    is_guessed = told is None and learned is not None and steps < learned
-    total = learned if is_guessed else told
+    steps, total = steps_done(job, sample), steps_told(job)
     found = speed(job, sample, pacing)
-    left = left_of(job, sample, pacing, now_s, learned, lengths)
+    left = left_of(job, sample, pacing, now_s, lengths)
+    done = min(1.0, steps / total) if total else None
+    if done is None and left.p50_s is not None and left.by is LeftBy.FAMILY:
+        done = present_s(job, now_s) / max(1.0, present_s(job, now_s) + left.p50_s)
     first_s = job.submit_s if job.first_start_s is None else job.first_start_s
     start, end = expected_of(shown, now_s)
     shares = (
@@ -147,9 +147,12 @@ def job_facts(
         "nodes": [] if job.placement is None else [*job.placement.nodes],
         "steps": steps,
         "steps_total": total,
-        "is_length_guessed": is_guessed,
-        "done_ratio": min(1.0, steps / total) if total else None,
+        "done_ratio": done,
+        "is_length_guessed": done is not None and not total,
         "left_s": left.left_s,
+        "left_p10_s": left.p10_s,
+        "left_p50_s": left.p50_s,
+        "left_p90_s": left.p90_s,
         "left_by": left.by,
         "limit_left_s": limit_left_s(job, now_s),
         "now_steps_per_s": found.now,
@@ -189,17 +192,6 @@ def state_word(job: Job, elements: Sequence[Job] = ()) -> str:
 def steps_done(job: Job, sample: Progress | None) -> int:
     """Steps made so far; a later attempt that goes on from what was saved has these from its start."""
     return job.totals.steps_kept if sample is None else max(sample.steps, job.totals.steps_kept)
-
-
-def told_steps(job: Job, sample: Progress | None) -> int | None:
-    """Steps until a job is done, as its owner says, else its script; None where neither is to be believed."""
-    if job.constraints.steps_total_doubted:
-        return None
-    told = job.effective.steps_total
-    if told is None and sample is not None:
-        told = sample.steps_total
-    most = job.spec.steps_limit
-    return told if most is None or (told is not None and told <= most) else most
 
 
 def stalled(job: Job, sample: Progress | None) -> Stall | None:
@@ -262,49 +254,34 @@ def _whole(job: Job, sample: Progress) -> float | None:
 
 
 def left_of(
-    job: Job,
-    sample: Progress | None,
-    pacing: Pacing | None,
-    now_s: float,
-    learned: int | None = None,
-    lengths: LengthEstimates | None = None,
+    job: Job, sample: Progress | None, pacing: Pacing | None, now_s: float, lengths: LengthEstimates | None = None
 ) -> TimeLeft:
     """How long a job that runs, or is about to, will still run at its present speed; see `job_facts`.
 
-    It is unknown of one that makes no steps any more, and of one that serves: when requests come is not known.
+    What decides is what is told (`scheduling.engine.times.Expected`): its steps, else its limit, else the law of its
+    family. Of one that makes no steps any more it is unknown, of one that serves, as when requests come is not known,
+    and where no job of the family has ended: of that all that is believed is what is true of all families.
     """
     if job.state not in GOING or job.spec.kind is JobKind.INFERENCE or stalled(job, sample) is not None:
         return TimeLeft()
-    found = speed(job, sample, pacing)
+    found, total, most_s = speed(job, sample, pacing), steps_told(job), limit_left_s(job, now_s)
     believed = pacing.rate.steps_per_s if found.is_believed and pacing is not None else None
-    left = _by_steps(job, sample, believed if found.now is None else found.now, learned)
-    if left.by is None and lengths is not None and pacing is not None and lengths.tells(job.effective.family):
-        alone_s = lengths.left_s(job.effective.family, had_s(job, now_s))
-        left = TimeLeft(alone_s / pacing.rate.ratio, LeftBy.FAMILY) if pacing.rate.ratio else TimeLeft()
-    most_s = limit_left_s(job, now_s)
-    if most_s is not None and left.left_s is not None and most_s < left.left_s:
-        return TimeLeft(most_s, LeftBy.LIMIT)
-    return left
-
-
-def _by_steps(job: Job, sample: Progress | None, steps_per_s: float | None, learned: int | None) -> TimeLeft:
-    done, total, by = steps_done(job, sample), told_steps(job, sample), LeftBy.STEPS
-    if total is None and learned is not None and done < learned:
-        total, by = learned, LeftBy.LEARNED
-    if total is None or not steps_per_s:
+    per_s = believed if found.now is None else found.now
+    left_s = max(0, total - steps_done(job, sample)) / per_s if total is not None and per_s else None
+    if most_s is not None and (left_s is None or most_s < left_s):
+        return TimeLeft(most_s, LeftBy.LIMIT, most_s, most_s, most_s)
+    if left_s is not None:
+        return TimeLeft(left_s, LeftBy.STEPS, left_s, left_s, left_s)
+    family = job.effective.family
+    if lengths is None or pacing is None or not pacing.rate.ratio or not lengths.tells(family):
         return TimeLeft()
-    return TimeLeft(max(0, total - done) / steps_per_s, by)
-
-
-def end_in_s(left: TimeLeft, most_s: float | None) -> float:
-    """When a job ends, at the latest by its limit; infinite where nothing tells."""
-    known = [each for each in (left.left_s, most_s) if each is not None]
-    return min(known, default=inf)
+    index_s, *parts_s = [each / pacing.rate.ratio for each in lengths.rest(family, had_s(job, now_s))]
+    return TimeLeft(index_s, LeftBy.FAMILY, *parts_s)
 
 
 def lane_left_s(job: Job, sample: Progress | None) -> float | None:
     """Time it needs its lane for: 0 before its steps are measured, None where their number is unknown."""
-    total = told_steps(job, sample)
+    total = steps_told(job)
     if total is None:
         return None
     step_s = None if sample is None else sample.step_mean_s

@@ -39,6 +39,12 @@ def had_s(job: Job, now_s: float) -> float:
     return (attained_s if job.effective.preemptible else present_s)(job, now_s)
 
 
+def steps_told(job: Job) -> int | None:
+    """Steps until a job is done, by its owner's word or its script's, as far as that is believed, and by its limit."""
+    told = [each for each in (job.effective.steps_total, job.spec.steps_limit) if each is not None]
+    return min(told, default=None)
+
+
 def limit_left_s(job: Job, now_s: float) -> float | None:
     """How long it may still run: pauses do not count. None of a job without a limit, and of one that has no place."""
     limit_s = job.effective.time_limit_s

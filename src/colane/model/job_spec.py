@@ -189,7 +189,6 @@ class JobSpec:
     batch_per_gpu: bool = False  # whether each GPU has that many, so that a step takes more samples on more GPUs
     after: str = ""  # what other jobs must have done before it starts, as `ok:12,any:13`; empty: nothing
     if_never: IfNever = IfNever.CANCEL  # what becomes of it where that cannot come true any more
-    numbers: str = ""  # digest of the counts in its command's arguments; one with others may be of another length
     nodes: str = ""  # nodes it may be on alone, as `n1,n2`, or all but these, as `not:n3`; empty: any
     whole_node: bool = False  # no other job is on its nodes, those without GPUs included
     # its class of need, worked out from the fields above
@@ -325,6 +324,7 @@ class Constraints(NamedTuple):
     gpu_memory_bytes: int | None = None  # what it was seen to need of a GPU, where that is more than was declared
     # its declared total of steps is not believed: it has gone past it, or its owner's jobs have
     steps_total_doubted: bool = False
+    steps_total_said: int | None = None  # its total by its script, where its owner tells none
     # whose beliefs count for it, where those of its own family are another user's word alone; empty: its own
     family: str = ""
     needs_cores: bool = False  # that it does wait for these, as the policy makes room for them (CODA)
@@ -361,7 +361,7 @@ def under(spec: JobSpec, constraints: Constraints) -> JobSpec:
         cores_beside=min(offered, spec.cores),
         sharing_domain=constraints.sharing_domain,
         gpu_memory_bytes=spec.gpu_memory_bytes if held_bytes is None else held_bytes,
-        steps_total=None if constraints.steps_total_doubted else spec.steps_total,
+        steps_total=None if constraints.steps_total_doubted else spec.steps_total or constraints.steps_total_said,
         time_limit_s=spec.time_limit_s if constraints.time_limit is None else constraints.time_limit.value,
         after=constraints.after or spec.after,
         nodes=_but(spec.nodes, constraints.away) if constraints.away else spec.nodes,

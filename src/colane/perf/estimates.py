@@ -86,6 +86,15 @@ class NeighbourEstimates(ABC):
         """Largest interference known: slowdown less 1."""
 
 
+class Rest(NamedTuple):
+    """What is left of a job whose length is learnt, in seconds of service."""
+
+    index_s: float  # the Gittins quotient, by which it is ranked
+    p10_s: float  # one of ten has less left
+    p50_s: float  # half have
+    p90_s: float  # nine of ten have
+
+
 class LengthEstimates(ABC):
     """What is left of jobs whose owners tell no length, by those of their family that have ended (`perf.lengths`)."""
 
@@ -101,6 +110,10 @@ class LengthEstimates(ABC):
     @abstractmethod
     def left_s(self, family: str, had_s: float) -> float:
         """What is expected to be left of a job that has had so many seconds of service."""
+
+    @abstractmethod
+    def rest(self, family: str, had_s: float) -> Rest:
+        """The same with its distribution."""
 
     @abstractmethod
     def same_until_s(self, had_s: float) -> float:

@@ -239,6 +239,19 @@ class Law:
                 best_s = min(best_s, (spent_s + most_s * max(left, 0.0)) / ended)
         return best_s
 
+    def quantile_s(self, number: int, part: float) -> float:
+        """What so large a part of jobs that have had so much has left at most."""
+        parts, first, age_s = self._parts, max(number, 0), _begin_s(number)
+        left = part * sum(parts[first:], 0.0)
+        if left < NONE_LEFT:
+            return max(age_s, UNKNOWN_S)
+        for place in range(first, BINS):
+            if left <= parts[place]:
+                low_s = max(EDGES_S[place], age_s) if place else age_s
+                return low_s + (EDGES_S[place + 1] - low_s) * left / parts[place] - age_s
+            left -= parts[place]
+        return EDGES_S[BINS] - age_s
+
     def ends_before(self, number: int, other: Law, other_number: int, times: float) -> float:
         """The probability that a job that has had so much has less than so many times as much left as another."""
         age_s, other_age_s, place, ended, found = _begin_s(number), _begin_s(other_number), max(number, 0), 0.0, 0.0

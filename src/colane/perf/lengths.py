@@ -12,6 +12,7 @@ from math import floor, log2
 from typing import Final
 
 from colane.model.lengths import BINS_PER_OCTAVE, FamilyLengths
+from colane.perf.estimates import Rest
 from colane.perf.knowledge import LengthKnowledge
 from colane.perf.length_law import BINS, EDGES_S, FIRST_BIN, Law, common_law, prior, score
 
@@ -96,6 +97,10 @@ class Lengths(LengthKnowledge):
 
     def left_s(self, family: str, had_s: float) -> float:
         return self._law(family).left_s(age_of(had_s))
+
+    def rest(self, family: str, had_s: float) -> Rest:
+        law, age = self._law(family), age_of(had_s)
+        return Rest(law.left_s(age), *[law.quantile_s(age, part) for part in (0.1, 0.5, 0.9)])
 
     def age_of(self, had_s: float) -> int:
         return age_of(had_s)

@@ -206,11 +206,10 @@ def elements_text(array: ArrayObject) -> str:
 
 
 def progress_text(job: JobObject) -> str:
-    """Return `steps/total`, `steps/~total` where that is a guess; empty of a job that reports no steps."""
+    """Return `steps/total`, or steps alone; empty of a job that reports none and tells no total."""
     facts = facts_of(job)
-    total = facts["steps_total"]
-    if total and (facts["steps"] or not facts["is_length_guessed"]):
-        return f"{facts['steps']}/{'~' * facts['is_length_guessed']}{total}"
+    if facts["steps_total"]:
+        return f"{facts['steps']}/{facts['steps_total']}"
     return str(facts["steps"]) if facts["steps"] else ""
 
 
@@ -251,7 +250,7 @@ def left_text(job: JobObject) -> str:
     left_s = facts["left_s"]
     if left_s is None:
         return ""
-    is_guess = facts["is_speed_believed"] or facts["left_by"] in {"learned", "family"}
+    is_guess = facts["is_speed_believed"] or facts["left_by"] == "family"
     return f"{'~' * is_guess}{output.duration(left_s)}"
 
 

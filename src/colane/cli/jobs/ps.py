@@ -88,7 +88,7 @@ def list_jobs(
     """List jobs that wait or run: how far they are, how fast, and why they wait.
 
     TIME is how long a job has run, or waited so far. ETA is how long it will still run at its present speed,
-    with ~ where speed or number of steps is a guess.
+    with ~ where speed or length is a guess.
 
     A job that has used nothing of its GPUs for long is idle, and REASON says for how long.
 

@@ -238,12 +238,14 @@ def _steps(job: JobObject, done: str) -> Iterator[tuple[str, str]]:
     stalled = jobs.stalled_text(job, is_whole=True)
     yield "steps/s", f"0, {stalled}" if stalled else _speed(facts)
     if left:
-        yield "time left", left + fill(BY.get(facts["left_by"] or "", ""), {"family": job["family"]})
+        low_s, high_s = facts.get("left_p10_s"), facts.get("left_p90_s")
+        is_wide = low_s is not None and high_s is not None and low_s < high_s
+        within = f"; {output.duration(low_s)} to {output.duration(high_s)}" if is_wide else ""
+        yield "time left", left + fill(BY.get(facts["left_by"] or "", ""), {"family": job["family"], "within": within})
 
 
 BY: Final[Mapping[str, str]] = {
-    "learned": " (as many steps as the last {family} took)",
-    "family": " (as long as others of {family} ran)",
+    "family": " (as long as others of {family} ran{within})",
     "limit": " (its time limit)",
 }
 """What tells how long is left, where that is not its own steps."""

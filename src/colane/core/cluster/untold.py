@@ -17,6 +17,6 @@ def is_untold(job: Job, progress: Progress | None) -> bool:
     spec = job.effective
     if not may_be_untold(job):
         return False
-    if spec.steps_total is None and spec.steps_limit is None:
+    if (job.spec.steps_total is None or spec.steps_total is None) and spec.steps_limit is None:
         return True
     return not job.totals.steps_kept and (progress is None or progress.steps <= 0)

@@ -270,7 +270,9 @@ def _past_total(step: Step, job: Job, progress: Progress) -> Job:
     """
     declared, usage = job.spec, step.state.usage
     total = declared.steps_total
-    if total is None or progress.steps <= total:
+    if total is None:
+        return _with_said_total(step, job, progress)
+    if progress.steps <= total:
         return job
     if job.spec.user and progress.steps > total * FALSE_TOTAL_RATIO and usage.truths_owed(job.spec.user) < TRUTHS_MIN:
         is_news = not usage.truths_owed(job.spec.user)
@@ -282,6 +284,17 @@ def _past_total(step: Step, job: Job, progress: Progress) -> Job:
         return job
     job = _doubted(job)
     step.put(job)
+    return job
+
+
+def _with_said_total(step: Step, job: Job, progress: Progress) -> Job:
+    """A script that says how many steps it will make is believed until it has made more, unless its owner is not."""
+    said = progress.steps_total or job.constraints.steps_total_said
+    if said is not None and (progress.steps > said or step.state.usage.truths_owed(job.spec.user) > 0):
+        said = None
+    if said != job.constraints.steps_total_said:
+        job = job.under(job.constraints._replace(steps_total_said=said))
+        step.put(job)
     return job
 
 

@@ -185,9 +185,10 @@ class Backfill:
     """EASY backfill (Lifka 1995; Mu'alem and Feitelson 2001).
 
     The first job that finds nothing gets a reservation: the node that has room for it first, by the time limits of the
-    jobs that run (where there is none, by steps times believed step time). Others may pass it only if they do not delay
-    it: on other nodes, or on that node if they end before or leave it enough. Where no bound is known, no job passes. A
-    job no node of its pool can ever hold is passed.
+    jobs that run (where there is none, by steps times believed step time, else by what nine of ten jobs of the family
+    are believed to take at most). Others may pass it only if they do not delay it: on other nodes, or on that node if
+    they end before or leave it enough. Where no bound is known, no job passes. A job no node of its pool can ever hold
+    is passed.
     """
 
     depth_max: int = 1000  # looking for jobs that may pass ends when this many could not

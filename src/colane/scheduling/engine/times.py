@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from colane.core.cluster.draft import Draft
 from colane.core.cluster.situations import situation_in
 from colane.core.cluster.view import ClusterView
-from colane.facts.ran import attained_s, earlier_s, had_s, present_s, worked_s
+from colane.facts.ran import attained_s, earlier_s, had_s, present_s, steps_told, worked_s
 from colane.model.job import Job, JobId, JobSpec, JobState, NeedClass
 from colane.model.progress import PAST_END_MIN_S
 from colane.perf.rate import Situation
@@ -103,8 +103,10 @@ class RunTimes:
         return total_s / there_s if there_s else 1.0
 
     def bound_s(self, spec: JobSpec, gpu_type: str | None = None, gpus: int | None = None) -> float | None:
-        """What others can plan with: the time limit, which holds for sure; else predicted."""
-        return spec.time_limit_s if spec.time_limit_s is not None else self.predicted_s(spec, gpu_type, gpus)
+        """What others can plan with: the time limit, which holds for sure; else predicted; else most of its family."""
+        bound_s = spec.time_limit_s if spec.time_limit_s is not None else self.predicted_s(spec, gpu_type, gpus)
+        lengths = self._draft.beliefs.lengths
+        return lengths.rest(spec.family, 0.0).p90_s if bound_s is None and lengths.tells(spec.family) else bound_s
 
 
 def kept_times(draft: Draft, pool: str) -> RunTimes:
@@ -118,7 +120,7 @@ GOING = frozenset({JobState.RUNNING_PROTECTED, JobState.RUNNING})
 
 
 class _Length(NamedTuple):
-    """What was left of a job when its present attempt began, all of it alone where it is fastest, and its steps."""
+    """What was left of a job when its attempt began, all its steps alone where it is fastest, and their number."""
 
     left: Left
     total_s: float
@@ -209,7 +211,10 @@ class Expected:
         if length is None:
             return None
         done = None if length.steps == inf else self._part_done(job, length.steps)
-        return length.left.at(job, self._draft.now_s) if done is None else max(0.0, 1.0 - done) * length.total_s
+        if done is None:
+            return length.left.at(job, self._draft.now_s)
+        left_s, limit_s = max(0.0, 1.0 - done) * length.total_s, job.effective.time_limit_s
+        return left_s if limit_s is None else min(left_s, max(0.0, limit_s - present_s(job, self._draft.now_s)))
 
     def _length(self, job: Job) -> _Length | None:
         """What holds of a job as long as it stays as it is and nothing is learnt."""
@@ -217,7 +222,7 @@ class Expected:
         left = None if total_s is None else self._times.left(self._draft.view, job)
         if left is None or total_s is None:
             return None
-        return _Length(left, total_s, min(job.effective.steps_total or inf, job.spec.steps_limit or inf))
+        return _Length(left, self._times.predicted_s(job.effective) or total_s, steps_told(job) or inf)
 
     def _part_done(self, job: Job, steps: float) -> float | None:
         """Part of its steps it has made by now; None where they were not counted."""

@@ -23,7 +23,6 @@ from colane.server.store.documents import Body
 from colane.server.store.store import (
     ASSIGNED_JOBS,
     FINISHED_JOBS,
-    LENGTHS,
     MEASUREMENTS,
     META,
     NODES,
@@ -34,7 +33,7 @@ from colane.server.store.store import (
     USED,
     Store,
 )
-from colane.server.store.unreadable import keyed, read_one, readable
+from colane.server.store.unreadable import read_one, readable
 
 COUNTERS_KEY: Final = "counters"
 CLOCK_KEY: Final = "clock"  # where the service's time stood at the last commit
@@ -103,8 +102,6 @@ class ReadModel:
     halted_on: dict[str, set[JobId]] = field(default_factory=dict)
     counters: Counters = field(default_factory=Counters)  # see `Counters`
     tokens: dict[str, TokenRecord] = field(default_factory=dict)  # tokens by digest
-    # steps that jobs took when one of their kind last ran to success, by `lengths.kind_of`
-    lengths: dict[str, int] = field(default_factory=dict)
     # elements that are live jobs, by their array; live arrays alone
     elements: dict[JobId, dict[JobId, None]] = field(default_factory=dict)
     queued: Counter[str] = field(default_factory=Counter)  # how many live jobs of each user wait in the queue
@@ -215,10 +212,6 @@ class ReadModel:
         """Take new tokens, and drop those that are None."""
         _take(self.tokens, changed)
 
-    def put_lengths(self, changed: Mapping[str, int | None]) -> None:
-        """Take new lengths of kinds, and drop those that are None."""
-        _take(self.lengths, changed)
-
     def assigned(self, node: str) -> list[Job]:
         """Live jobs that hold GPUs of a node, in order of id."""
         return [self.jobs[job] for job in sorted(self.on_node.get(node, ()))]
@@ -307,7 +300,6 @@ def read_board(store: Store, decode: Callable[[Mapping[str, Any]], Live] | None 
     read_model.entering.update(read_slices(store))
     records = readable(store, NODES, store.read_all(NODES), decode_record)
     read_model.put_nodes(sorted(records, key=lambda known: known.order))
-    read_model.lengths.update(keyed(store, LENGTHS, store.read_all(LENGTHS), _steps))
     tokens = readable(store, TOKENS, store.read_all(TOKENS), TOKEN.read)
     read_model.tokens.update((token.digest, token) for token in tokens)
     queues = (SUBMITTED_JOBS, ASSIGNED_JOBS)
@@ -331,17 +323,12 @@ def decode_live(body: Mapping[str, Any]) -> tuple[Job, str | None, tuple[Attempt
     return documents.decode_job(body), body.get("model_name"), ATTEMPTS.read(body.get("attempts", ()))
 
 
-def _steps(body: Mapping[str, Any]) -> int:
-    return int(body["steps"])
-
-
 DECODERS: Final[Mapping[str, Callable[[Mapping[str, Any]], object]]] = {
     SUBMITTED_JOBS: decode_live,
     ASSIGNED_JOBS: decode_live,
     FINISHED_JOBS: lambda body: documents.decode_job(body["job"]),
     NODES: decode_record,
     TOKENS: TOKEN.read,
-    LENGTHS: _steps,
     USED: documents.USED.read,
     PROFILES: documents.decode_profile,
     MEASUREMENTS: documents.decode_measurement,

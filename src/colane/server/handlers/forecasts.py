@@ -91,11 +91,11 @@ class Forecasts:
         shown = known
 
         def ask(turn: Turn) -> tuple[list[LeastChange], Shown | None, float | None]:
-            core, lengths = driver.core, self.parts.read_model.lengths
+            core = driver.core
             least = least_changes(core, job_id, turn.now_s) if changes else []
             board = partial(driver.foresight.board, core, turn.now_s)
             board = board if known is None else partial(dict[int, Shown], {job_id: known})
-            guess = partial(live_start_in_s, core, job_id, turn.now_s, lengths)
+            guess = partial(live_start_in_s, core, job_id, turn.now_s)
             told, starts_in_s = foreseen(core, [job_id], turn.now_s, board, guess)
             return least, told.get(job_id), starts_in_s
 
@@ -158,8 +158,7 @@ class Forecasts:
         """
 
         def ask(turn: Turn) -> asyncio.Future[dict[JobId, float]]:
-            core, lengths = self.parts.driver.core, self.parts.read_model.lengths
-            return self._copied(partial(live_starts_in_s, core, jobs, turn.now_s, lengths, within_s))
+            return self._copied(partial(live_starts_in_s, self.parts.driver.core, jobs, turn.now_s, within_s))
 
         async with self.copies.room:
             return await _planned(await self.parts.driver.trial(lambda _turn: None, ask))

@@ -13,7 +13,6 @@ from colane.model.job import Job, JobId, JobKind, JobState
 from colane.server.board import submission
 from colane.server.board.submission import launch_key
 from colane.server.ground.access import Caller
-from colane.server.ground.lengths import kind_of
 from colane.server.ground.sight import Sight, no_job
 from colane.server.handlers.finder import JobFinder
 from colane.server.parts import Parts
@@ -69,12 +68,11 @@ class JobViews:
         pacings = {job.id: self.parts.driver.pacing(job.id) for job in jobs if job.placement}
         facts = {job.id: facts_of(self.parts.driver, job, pacings[job.id]) for job in jobs if job.placement}
         now_s, foreseen = self.parts.driver.now(), self.parts.driver.shown
-        lengths = [read_model.lengths.get(kind_of(job.effective)) for job in jobs]
         names = [read_model.model_of(job) for job in jobs]
         elements = {job.id: read_model.elements_of(job.id) for job in jobs if job.array is not None}
         return (
-            job_view(job, name, policy, told, progress.get(job.id), pacings.get(job.id), length, parts)
-            for job, name, length in zip(jobs, names, lengths, strict=True)
+            job_view(job, name, policy, told, progress.get(job.id), pacings.get(job.id), parts)
+            for job, name in zip(jobs, names, strict=True)
             for parts in [elements.get(job.id, ())]
             for told in [
                 facts.get(job.id) or job_facts(job, None, None, now_s, elements=parts, shown=foreseen.get(job.id))

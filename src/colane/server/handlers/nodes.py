@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from colane.api.nodes import JobTokenObject, LaunchObject, NodeObject
 from colane.api.wire_nodes import FinishedBody, NodeBody, ReportBody
-from colane.facts.job import told_steps
+from colane.facts.ran import steps_told
 from colane.model.device_use import DeviceUsage, JobUsage
 from colane.model.job import Job, JobId
 from colane.server.board import submission
@@ -195,7 +195,7 @@ class Nodes:
         board, seen_s = self.parts.read_model, self.parts.liveness.last_seen_s(name)
         jobs = board.wanted(name) if caller is None else board.assigned(name)
         memory, contention = self.parts.driver.memory_of(name), self.parts.driver.config.contention
-        totals = {job.id: told_steps(job, self.parts.driver.progress.get(job.id)) for job in jobs}
+        totals = {job.id: steps_told(job) for job in jobs}
         view = node_view(
             record, seen_s, jobs, self.parts.driver.turns, self.parts.read_model.nodes, memory, totals, contention
         )

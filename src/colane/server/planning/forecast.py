@@ -15,12 +15,10 @@ from typing import Final
 
 from colane.core.core import Core
 from colane.core.events import Ended, Event, Launched, Outcome, Tick
-from colane.facts.job import GOING, end_in_s, left_of
-from colane.facts.ran import limit_left_s
+from colane.facts.job import GOING, left_of
 from colane.foresee.said import Shown, said_fault, unforeseen
 from colane.model.job import Exit, Job, JobId, JobState
 from colane.scheduling.foresight import policy_problem
-from colane.server.ground.lengths import kind_of
 
 BUDGET_S: Final = 0.03
 """A plan is waited for: a forecast that takes longer, in CPU time as machines may be busy, is none."""
@@ -51,9 +49,9 @@ def foreseen(
     return {job: unforeseen(now_s, problem, waits=True) for job in jobs} | known, None
 
 
-def live_start_in_s(core: Core, job: JobId, now_s: float, lengths: Mapping[str, int]) -> float | None:
+def live_start_in_s(core: Core, job: JobId, now_s: float) -> float | None:
     """Play a copied core on until a live job has a place; see `start_in_s`."""
-    return start_in_s(core, [job], core.step([Tick()], now_s, whole=True), now_s, lengths, ALONE_S)
+    return start_in_s(core, [job], core.step([Tick()], now_s, whole=True), now_s, ALONE_S)
 
 
 def start_in_s(
@@ -61,7 +59,6 @@ def start_in_s(
     jobs: Sequence[JobId],
     outcome: Outcome,
     now_s: float,
-    lengths: Mapping[str, int],
     budget_s: float = BUDGET_S,
 ) -> float | None:
     """Play a copied core on until one of these jobs, or an element of one, has a place.
@@ -71,21 +68,20 @@ def start_in_s(
         jobs: Those that wait.
         outcome: Of its last step.
         now_s: The time of that step.
-        lengths: How many steps jobs of a kind have taken.
         budget_s: How long that may take.
 
     Returns:
         Seconds until then; None where that is not known.
     """
-    return next((at_s - now_s for at_s, _ in _starts(core, jobs, outcome, now_s, lengths, budget_s)), None)
+    return next((at_s - now_s for at_s, _ in _starts(core, jobs, outcome, now_s, budget_s)), None)
 
 
 def live_starts_in_s(
-    core: Core, jobs: Sequence[JobId], now_s: float, lengths: Mapping[str, int], within_s: float
+    core: Core, jobs: Sequence[JobId], now_s: float, within_s: float
 ) -> dict[JobId, float]:
     """Play a copied core on for so long; those of the live jobs that have a place by then, with seconds until then."""
     found: dict[JobId, float] = {}
-    for at_s, started in _starts(core, jobs, core.step([Tick()], now_s, whole=True), now_s, lengths, ALONE_S):
+    for at_s, started in _starts(core, jobs, core.step([Tick()], now_s, whole=True), now_s, ALONE_S):
         if at_s > now_s + within_s:
             break
         for job in started:
@@ -96,10 +92,10 @@ def live_starts_in_s(
 
 
 def _starts(
-    core: Core, jobs: Sequence[JobId], outcome: Outcome, now_s: float, lengths: Mapping[str, int], budget_s: float
+    core: Core, jobs: Sequence[JobId], outcome: Outcome, now_s: float, budget_s: float
 ) -> Iterator[tuple[float, list[Job]]]:
     """Play a copied core on; yield when, and which of these jobs, or elements of them, have a place."""
-    until_s, at_s, ends = thread_time() + budget_s, now_s, _Ends(core, lengths)
+    until_s, at_s, ends = thread_time() + budget_s, now_s, _Ends(core)
     ends.take(list(core.state.running.values()), at_s)
     for _ in range(STEPS_MAX):
         events = _at_once(outcome.jobs, at_s)
@@ -144,9 +140,8 @@ def ended_by_agent(job: Job, outcome: str, at_s: float, node: str) -> Ended:
 class _Ends:
     """When which attempts are through, the next first."""
 
-    def __init__(self, core: Core, lengths: Mapping[str, int]) -> None:
+    def __init__(self, core: Core) -> None:
         self._core = core
-        self._lengths = lengths
         self._known = set[tuple[JobId, int]]()
         self._line: list[tuple[float, JobId, int]] = []
 
@@ -180,7 +175,5 @@ class _Ends:
         if job.state not in GOING:
             return inf
         state = self._core.state
-        learned = self._lengths.get(kind_of(job.effective))
-        pacing, sample = self._core.pacing(job.id), state.progress.get(job.id)
-        left = left_of(job, sample, pacing, at_s, learned, state.beliefs.lengths)
-        return at_s + end_in_s(left, limit_left_s(job, at_s))
+        left = left_of(job, state.progress.get(job.id), self._core.pacing(job.id), at_s, state.beliefs.lengths)
+        return inf if left.p50_s is None else at_s + left.p50_s

@@ -85,13 +85,14 @@ def fates(
     events: Sequence[Event],
     now_s: float,
     jobs: Sequence[JobId],
-    lengths: Mapping[str, int] | None = None,
     foresee: Callable[[], Mapping[int, Shown]] | None = None,
+    *,
+    forecasts: bool = False,
 ) -> Fates:
     """Step a copied core, and return what has become of jobs that are among the events.
 
-    With the lengths of kinds of jobs it is also told for how long those wait that do not start; why, and between which
-    bounds, if those are to be foreseen.
+    With `forecasts` it is also told for how long those wait that do not start; why, and between which bounds, if those
+    are to be foreseen.
     """
     outcome = core.step(events, now_s, whole=True)
     own = {job.id for job in outcome.jobs if (job.id if job.element is None else job.element.array) in set(jobs)}
@@ -101,9 +102,9 @@ def fates(
     )
 
     def guess() -> float | None:
-        if found.starts or lengths is None:
+        if found.starts or not forecasts:
             return 0.0 if found.starts else None
-        return start_in_s(core, jobs, outcome, now_s, lengths)
+        return start_in_s(core, jobs, outcome, now_s)
 
     shown, starts_in_s = foreseen(core, jobs, now_s, foresee or dict, guess)
     return found._replace(shown=shown, starts_in_s=starts_in_s)

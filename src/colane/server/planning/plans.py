@@ -133,9 +133,9 @@ class PlanQuestion:
         }
 
     def _fates(self, turn: Turn, *, foresees: bool = False, forecasts: bool = False) -> Fates:
-        jobs, lengths = list(turn.admitted), turn.read_model.lengths if forecasts else None
+        jobs = list(turn.admitted)
         foresee = partial(self.foresight.board, self.core, turn.now_s) if foresees else None
-        return ask(lambda: fates(self.core, turn.events, turn.now_s, jobs, lengths, foresee))
+        return ask(lambda: fates(self.core, turn.events, turn.now_s, jobs, foresee, forecasts=forecasts))
 
     def _changes(self, found: Fates, until_s: float) -> Iterator[ChangeObject]:
         """Of a single job that waits for room which no other makes: one need after the other is made smaller."""

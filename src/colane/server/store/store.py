@@ -34,7 +34,7 @@ LAUNCH_SPECS: Final = "launch_specs"
 """Commands and environments of live jobs, by `job_key`: the only place that may hold a secret, but for `META`."""
 PROFILES: Final = "profiles"  # profiles by the JSON text of their key
 MEASUREMENTS: Final = "measurements"  # sets of jobs that ran together, by state version and position
-LENGTHS: Final = "lengths"  # steps that jobs of a kind took when one last ran to success, by `lengths.kind_of`
+LENGTHS: Final = "lengths"  # what schedulers before 0.4 kept of kinds of jobs: nothing reads it
 RUN_TIMES: Final = "run_times"  # how long jobs ran until they ended, by family
 USED: Final = "used"  # what users have used of late, by their names
 TOKENS: Final = "tokens"  # the callers tokens stand for, by their digests

@@ -43,7 +43,7 @@ WITHOUT: Final[Mapping[str, str]] = {
     LAUNCH_SPECS: "the job goes on where it runs; where it would be started, it fails and says why",
     PROFILES: "belief: it is learnt again",
     MEASUREMENTS: "belief: it is learnt again",
-    LENGTHS: "belief: it is learnt again",
+    LENGTHS: "nothing reads it any more",
     RUN_TIMES: "belief: it is learnt again",
     USED: "a user's past use counts as none in the order of the queue",
     TOKENS: "its holder is refused, and is given another",

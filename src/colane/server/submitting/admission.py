@@ -23,7 +23,6 @@ from colane.model.problem import Problem
 from colane.perf.shared_family import owned_problem
 from colane.server.board.hardware import Hardware
 from colane.server.board.submission import ASKED, Admitted, asked
-from colane.server.ground.lengths import numbers_of
 from colane.server.ground.pools import PoolRules
 from colane.server.ground.problems import PROBLEMS_MAX, RefusedError
 from colane.server.store.documents import Body
@@ -329,7 +328,6 @@ def _spec(request: JobRequest, program: _Program) -> JobSpec:
         "family": PER_GPU_FAMILY.format(family=program.family) if per_gpu else program.family,
         "batch_size": program.batch_size,
         "steps_total": program.steps_total,
-        "numbers": numbers_of(program.command),
         "gpus": request.gpus[-1],
         "checkpoint": contract,
         "preemptible": request.preemptible if "preemptible" in said else contract is not None,

@@ -82,10 +82,9 @@ def job_view(
     facts: FactsObject,
     progress: Progress | None = None,
     pacing: Pacing | None = None,
-    length: int | None = None,
     elements: Sequence[Job] = (),
 ) -> JobObject:
-    """Return a job as the API shows it, live or ended; `length` is the number of steps that its kind is known for.
+    """Return a job as the API shows it, live or ended.
 
     An array of whose `elements`, those that are live jobs, some run is said to run, too. What is new of a job is told
     in `facts`: other fields are as clients of older versions know them.
@@ -140,7 +139,7 @@ def job_view(
             for move in job.story
         ],
         "stalled": None if stalls is None else {"no_step_s": stalls.no_step_s, "step_s": stalls.step_s},
-        "steps_total_learned": length if steps_total is None else None,
+        "steps_total_learned": None,
         "facts": facts,
     }
     return cast("JobObject", body)

@@ -18,7 +18,6 @@ from colane.facts.job import expected_of, job_facts
 from colane.facts.may import may_do
 from colane.model.job import Job, JobId, JobState
 from colane.server.ground.access import Caller
-from colane.server.ground.lengths import kind_of
 from colane.server.ground.sight import Sight
 from colane.server.ground.yielding import in_slices
 from colane.server.store.store import FINISHED_JOBS, Document, Readable, Store, job_key
@@ -112,10 +111,9 @@ async def _views(driver: LiveDriver, shown: Sequence[Job]) -> AsyncIterator[JobO
 
 def facts_of(driver: LiveDriver, job: Job, pacing: Pacing | None, elements: Sequence[Job] = ()) -> FactsObject:
     """What is told of a live job, wherever it is shown; `elements` of an array are those that are live jobs."""
-    learned = driver.read_model.lengths.get(kind_of(job.effective))
     lengths = driver.core.state.beliefs.lengths if driver.is_ready else None
     shown = driver.shown.get(job.id)
-    return job_facts(job, driver.progress.get(job.id), pacing, driver.now(), learned, lengths, elements, shown)
+    return job_facts(job, driver.progress.get(job.id), pacing, driver.now(), lengths, elements, shown)
 
 
 def start_text(driver: LiveDriver, job: Job) -> str:
@@ -133,10 +131,10 @@ def may_of(driver: LiveDriver, job: Job, caller: Caller, elements: Sequence[Job]
 def view_of(driver: LiveDriver, job: Job) -> JobObject:
     """Return a live job as the API shows it."""
     read_model, pacing = driver.read_model, driver.pacing(job.id)
-    name, progress, length = read_model.model_of(job), driver.progress.get(job.id), kind_of(job.effective)
-    steps, elements = read_model.lengths.get(length), read_model.elements_of(job.id) if job.array is not None else ()
+    name, progress = read_model.model_of(job), driver.progress.get(job.id)
+    elements = read_model.elements_of(job.id) if job.array is not None else ()
     facts = facts_of(driver, job, pacing, elements)
-    return job_view(job, name, driver.decider.name, facts, progress, pacing, steps, elements)
+    return job_view(job, name, driver.decider.name, facts, progress, pacing, elements)
 
 
 def why_live(driver: LiveDriver, job: Job) -> ReasonObject:

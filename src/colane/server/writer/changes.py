@@ -42,11 +42,10 @@ from colane.server.board.slices import BatchSlice, sliced, submitted, with_ids
 from colane.server.board.submission import Admitted
 from colane.server.board.turn import Turn
 from colane.server.ground.access import Caller
-from colane.server.ground.lengths import family_of
 from colane.server.ground.problems import RefusedError
 from colane.server.nodes import draining
 from colane.server.store.documents import encode_progress
-from colane.server.store.store import FINISHED_JOBS, LENGTHS, MEASUREMENTS, PROFILES, RUN_TIMES, Delete, Document
+from colane.server.store.store import FINISHED_JOBS, MEASUREMENTS, PROFILES, RUN_TIMES, Delete, Document
 from colane.server.store.unreadable import keyed
 from colane.server.writer.meanwhile import met_meanwhile, without_lost
 from colane.settings.readers import Retention
@@ -535,9 +534,8 @@ def forget_family(turn: Turn, family: str, caller: Caller) -> int:
     users = {user for _, (of, whose) in known if of == family for user in whose}
     together = keyed(reads, MEASUREMENTS, reads.read_all(MEASUREMENTS), _families)
     sets = [key for key, families in together if family in families]
-    lengths = [(LENGTHS, kind) for kind in turn.read_model.lengths if family_of(kind) == family]
     times = keyed(reads, RUN_TIMES, reads.read_all(RUN_TIMES), lambda known: str(known["family"]))
-    lengths += [(RUN_TIMES, key) for key, of in times if of == family]
+    lengths = [key for key, of in times if of == family]
     if not caller.may_all and not (users and all(caller.owns(user) for user in users)):
         whose = "an operator, or a user from whose jobs alone it was learnt,"
         raise RefusedError.because(403, f"only {whose} may forget family {family}; you are {caller}", "family")
@@ -546,7 +544,7 @@ def forget_family(turn: Turn, family: str, caller: Caller) -> int:
         raise RefusedError.because(404, unknown, "family")
     turn.deletes += [Delete(PROFILES, key) for key in profiles]
     turn.deletes += [Delete(MEASUREMENTS, key) for key in sets]
-    turn.deletes += [Delete(collection, key) for collection, key in lengths]
+    turn.deletes += [Delete(RUN_TIMES, key) for key in lengths]
     turn.events.append(ProfilesForgotten(family))
     turn.record("profiles-forgotten", family=family, by=caller.name)
     return len(profiles) + len(sets) + len(lengths)

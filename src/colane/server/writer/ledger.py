@@ -38,7 +38,6 @@ from colane.server.board.slices import BatchSlice, put_slice
 from colane.server.board.submission import Admitted
 from colane.server.board.turn import Turn
 from colane.server.ground.access import TokenRecord
-from colane.server.ground.lengths import family_of, kind_of, learnt, others_of
 from colane.server.store import documents
 from colane.server.store.attempts import ATTEMPTS, AttemptRecord, with_moves
 from colane.server.store.documents import Body
@@ -47,7 +46,6 @@ from colane.server.store.store import (
     FINISHED_JOBS,
     IDEMPOTENCY,
     LAUNCH_SPECS,
-    LENGTHS,
     MEASUREMENTS,
     META,
     NODES,
@@ -127,9 +125,6 @@ class LedgerEntry:
     removed_nodes: frozenset[str]  # nodes that are forgotten
     counters: Counters  # new values of the counters
     tokens: Mapping[str, TokenRecord | None]  # tokens that are new, None for revoked ones
-    # what ended jobs tell of the lengths of their kinds; None of those that are to be forgotten for them
-    lengths: Mapping[str, int | None]
-    forgotten: tuple[str, ...] = ()  # families whose lengths were forgotten before
     slices: tuple[BatchSlice, ...] = ()  # parts of batches that are to enter the queue
     entered: tuple[BatchSlice, ...] = ()  # those that have
 
@@ -142,10 +137,6 @@ class LedgerEntry:
         read_model.put_nodes(self.nodes, self.removed_nodes)
         read_model.counters = self.counters
         read_model.put_tokens(self.tokens)
-        if self.forgotten:
-            for kind in [kind for kind in read_model.lengths if family_of(kind) in self.forgotten]:
-                del read_model.lengths[kind]
-        read_model.put_lengths(self.lengths)
         read_model.entering.update((part.first, part) for part in self.slices)
         for part in self.entered:
             read_model.entering.pop(part.first, None)
@@ -176,13 +167,10 @@ def compose(
     puts, deletes = _job_changes(turn, outcome, policy, attempts, launch_specs)
     puts += [Put(NODES, record.node.name, encode_record(record)) for record in records]
     puts += [*turn.puts, *_learnt(outcome)]
-    lengths = _lengths(turn, outcome)
-    puts += [Put(LENGTHS, kind, {"steps": steps}) for kind, steps in lengths.items() if steps is not None]
     puts += [Put(USED, f"user {used.user}", documents.USED.write(used)) for used in outcome.used]
     puts += [Put(IDEMPOTENCY, key, answer) for key, answer in turn.answers.items()]
     puts += map(put_slice, turn.slices)
     deletes += [Delete(META, part.key) for part in turn.entered]
-    deletes += [Delete(LENGTHS, kind) for kind, steps in lengths.items() if steps is None]
     removed = turn.removed_nodes - set(outcome.nodes)
     written = {(put.collection, put.key) for put in puts}  # what a forgotten family has taught since in this very turn
     puts += [Put(TOKENS, key, TOKEN.write(token)) for key, token in turn.tokens.items() if token is not None]
@@ -203,8 +191,6 @@ def compose(
         frozenset(removed),
         counters,
         turn.tokens,
-        lengths,
-        outcome.forgotten,
         tuple(turn.slices),
         tuple(turn.entered),
     )
@@ -319,19 +305,6 @@ def _reported(turn: Turn, job: Job) -> Body:
     if not reports or len(nodes) == 1 or last is None:
         return reports[0] if reports else {}
     return {**reports[0], "exit_code": last.code, "signal": last.signal, "detail": last.detail}
-
-
-def _lengths(turn: Turn, outcome: Outcome) -> dict[str, int | None]:
-    """What the jobs that end in this turn tell of the lengths of their kinds, where it is news."""
-    told = {kind_of(job.effective): learnt(job, _reported(turn, job)) for job in outcome.jobs if job.has_ended}
-    known = turn.read_model.lengths
-    news = {
-        kind: steps
-        for kind, steps in told.items()
-        if steps is not None and (steps != known.get(kind) or family_of(kind) in outcome.forgotten)
-    }
-    gone = [other for kind in news if kind not in known for other in others_of(kind, known) if other not in news]
-    return {**dict.fromkeys(gone), **news}
 
 
 def _learnt(outcome: Outcome) -> list[Put]:

@@ -42,14 +42,14 @@ function Progress({ job: { facts, progress, saved_s: saved_at, end_s: ended } })
   const { steps, steps_total: total, done_ratio: done, left_s: left, now_steps_per_s: now, in_turn_steps_per_s: inTurn, is_length_guessed: isGuess } = facts;
   if (!progress && !steps) return "";
   const saved = progress?.steps_saved;
-  const words = [done === null ? "" : html`<b>${short(done * 100)} %</b>`, `${steps.toLocaleString()}${total ? ` of ${isGuess ? "about " : ""}${total.toLocaleString()}` : ""} steps`,
+  const words = [done === null ? "" : html`<b>${isGuess ? "about " : ""}${short(done * 100)} %</b>`, `${steps.toLocaleString()}${total ? ` of ${total.toLocaleString()}` : ""} steps`,
     left === null ? "" : html`<b>${lasting(left)} left</b>${BY[facts.left_by] || ""}`, now === null ? "" : `${short(now)} steps/s${inTurn && Math.abs(inTurn - now) > 0.01 * now ? `, ${short(inTurn)} in its turns` : ""}`,
     saved_at ? `last saved ${moment(saved_at)}${saved && total ? ", where the mark is" : ""}` : ended ? "" : "it has not saved its state"].filter(Boolean);
   return html`${total ? html`<div class="bar" role="progressbar" aria-valuemin="0" aria-valuemax=${total} aria-valuenow=${steps}>
       <i style=${{ width: `${done * 100}%` }}></i>${saved ? html`<u style=${{ left: `${saved / total * 100}%` }}></u>` : ""}</div>` : ""}
     <p class="said">${words.map((word, at) => html`${at ? " · " : ""}${word}`)}</p>`;
 }
-const BY = { learned: ", by the steps of the last of its kind", family: ", by how long others of its family ran", limit: ", by its time limit" };
+const BY = { family: ", by how long others of its family ran", limit: ", by its time limit" };
 
 function Facts({ job }) {
   const { sharing } = job, coRunners = sharing ? [["takes turns with", sharing.lane_mates], ["beside", sharing.others]].filter(([, ids]) => ids.length) : [];
