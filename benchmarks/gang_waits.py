@@ -2,10 +2,10 @@
 
     python -m benchmarks.gang_waits [--seeds 4] [--jobs 150] [--policy NAME ...]
 
-150 jobs of 10 families (medians of 10 min to a day, within a family by a factor of e^0.5), 15 % of them on 8 GPUs and
-15 % on 2, on two nodes of 8 GPUs; a launch of a stopped job takes 60 s. Hours in which a job did not run, of jobs of one
-GPU and of 8: of half of them and of 99 of 100. The last column is the ratio of the latter, by GPU: a gang's over 8 times
-that of jobs of one.
+150 jobs of 10 families (medians of 10 min to a day, within a family by a factor of e^0.5), 15 % of them on 8 GPUs
+and 15 % on 2, on two nodes of 8 GPUs; a launch of a stopped job takes 60 s. Hours in which a job did not run, of jobs
+of one GPU and of 8: of half of them and of 99 of 100. The last column is the ratio of the latter by GPU, a gang's over
+8 times that of jobs of one.
 """
 
 from __future__ import annotations
@@ -70,9 +70,10 @@ def main() -> None:
                 ranks = {size: sorted(hours) for size, hours in found.items()}
                 cells = [[line[int(part * (len(line) - 1))] for part in (0.5, 0.99)] for line in ranks.values()]
                 ones, gangs = cells[0], cells[-1]
+                by_gpu = gangs[1] / ones[1] / SIZES[-1]
                 print(
                     f"| `{policy}` | {'told' if tells else 'unknown'} | {load} | {fmean(means):.1f} "
-                    f"| {ones[0]:.1f}, {ones[1]:.1f} | {gangs[0]:.1f}, {gangs[1]:.1f} | {gangs[1] / ones[1] / SIZES[-1]:.2f} |",
+                    f"| {ones[0]:.1f}, {ones[1]:.1f} | {gangs[0]:.1f}, {gangs[1]:.1f} | {by_gpu:.2f} |",
                     flush=True,
                 )
 
