@@ -13,7 +13,8 @@ from colane.core.config import CoreConfig
 from colane.core.events import Event, NodeRegistered, ProfileDeclared, Progressed, Submitted, SuspendRequested
 from colane.facts.job import LeftBy, TimeLeft, left_of
 from colane.facts.ran import had_s
-from colane.model.job import Array, Job, JobId, JobSpec
+from colane.model.job import Job, JobId, JobSpec
+from colane.model.phases import Array
 from colane.model.profile import Profile, ProfileKey, Value, ValueSource
 from colane.model.progress import Progress
 from colane.perf.beliefs import Beliefs

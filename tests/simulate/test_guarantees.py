@@ -195,3 +195,37 @@ def test_a_guarantee_harms_none_whom_it_protects(name: str, mean_max: float, wor
             ratios.append(sum(within[one] for one in mine) / sum(without[one] for one in mine))
     assert np.mean(ratios) <= mean_max
     assert np.mean(np.array(ratios) > 1.05) <= worse_max
+
+
+def with_deadlines(seed: int, jobs: Sequence[TraceJob]) -> list[TraceJob]:
+    """About three of ten are to end within two to six times their length."""
+    draws = np.random.default_rng([seed, 1])
+    found = []
+    for one in jobs:
+        due_s = float(np.ceil((one.duration_s or 0.0) * draws.uniform(2.0, 6.0) + 5.0))
+        is_due = bool(draws.random() < 0.3)
+        found.append(replace(one, spec=replace(one.spec, deadline_s=due_s)) if is_due else one)
+    return found
+
+
+@pytest.mark.parametrize(("name", "mean_max"), [("colane", 1.08), ("srtf", 1.05)])
+def test_promised_deadlines_take_of_others_little_more_than_what_is_promised(name: str, mean_max: float) -> None:
+    """Jobs without deadlines take as long on average as where the others go first, alone on their GPUs, to the end."""
+    ratios = []
+    for seed in range(WORLDS):
+        machines, jobs = of_two_groups(seed)
+        due = with_deadlines(seed, jobs)
+        promised = {one.id for one in due if one.spec.deadline_s is not None}
+        first = [
+            replace(one, spec=replace(one.spec, priority=1, share=False, preemptible=False))
+            if one.id in promised
+            else one
+            for one in jobs
+        ]
+        kept, taken = (shared(each, machines, name, Quotas()) for each in (due, first))
+        for one in due:
+            assert one.spec.deadline_s is None or kept[one.id] <= one.spec.deadline_s
+        others = [one.id for one in jobs if one.id not in promised]
+        ratios.append(sum(kept[one] for one in others) / sum(taken[one] for one in others))
+    assert np.mean(ratios) <= mean_max
+    assert np.mean(np.array(ratios) > 1.25) <= 0.1
