@@ -16,7 +16,6 @@ from colane.core.cluster.bookings import NodeState
 from colane.core.cluster.draft import Draft
 from colane.core.cluster.load import GpuLoad
 from colane.core.cluster.situations import distance_of, situation_alone, situation_in
-from colane.facts.ran import had_s
 from colane.model.hardware import GpuId
 from colane.model.job import Job, JobId, JobKind, JobSpec
 from colane.model.progress import PAST_END_MIN_S, stall
@@ -246,8 +245,6 @@ class Openings:
             job = jobs[booking.job]
             ends = job.spec.kind is not JobKind.INFERENCE and not job.is_leaving and draft.is_undecided(job.id)
             left_s = self._queue.left_s(job) if ends else None
-            if left_s is not None and self._queue.is_learnt(job):  # the quotient ranks it, and is not when it ends
-                left_s = draft.beliefs.lengths.rest(job.effective.family, had_s(job, draft.now_s)).p50_s
             if left_s is not None and self._is_past_end(job, left_s):
                 left_s = None
             ratio = draft.beliefs.rate(job.effective, situation_in(load, job.id, jobs)).ratio
