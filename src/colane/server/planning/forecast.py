@@ -76,9 +76,7 @@ def start_in_s(
     return next((at_s - now_s for at_s, _ in _starts(core, jobs, outcome, now_s, budget_s)), None)
 
 
-def live_starts_in_s(
-    core: Core, jobs: Sequence[JobId], now_s: float, within_s: float
-) -> dict[JobId, float]:
+def live_starts_in_s(core: Core, jobs: Sequence[JobId], now_s: float, within_s: float) -> dict[JobId, float]:
     """Play a copied core on for so long; those of the live jobs that have a place by then, with seconds until then."""
     found: dict[JobId, float] = {}
     for at_s, started in _starts(core, jobs, core.step([Tick()], now_s, whole=True), now_s, ALONE_S):
