@@ -9,11 +9,24 @@ import pytest
 
 from colane.core import ClusterState, Core
 from colane.core.config import CoreConfig
-from colane.core.events import Ended, Event, GpusObserved, Launched, NodeLost, NodeRegistered, Submitted
+from colane.core.eligibility import hold_reason
+from colane.core.events import (
+    Ended,
+    Event,
+    GpusObserved,
+    Launched,
+    NodeLost,
+    NodeRegistered,
+    RequeueRequested,
+    ResumeRequested,
+    Submitted,
+)
 from colane.core.reducers import failing
+from colane.core.reducers.suspicions import QUICK_S
 from colane.model.arrays import array_of, parse_array
 from colane.model.job import Exit, Job, JobId, JobKind, JobSpec, JobState
 from colane.model.phases import HoldKind
+from colane.model.sentences import sentence_of
 from colane.perf.beliefs import Beliefs
 from colane.scheduling.registry import create
 from tests.core.worlds import make_node
@@ -31,11 +44,14 @@ KINDS: Final = {
 WAYS: Final = (
     "exited", "signalled", "out-of-memory", "not-started", failing.GPU_REFUSED, failing.MPS_FAULT,
     failing.MPS_FAULT_OF_OTHER, failing.MPS_FAULT_UNKNOWN, failing.LEASE_RUN_OUT, failing.SUPERVISOR_DIED,
-    failing.NODE_FAULT, failing.SENT_BACK, failing.UNKNOWN_END, "node lost", "GPU ill",
+    failing.NODE_FAULT, failing.SENT_BACK, failing.UNKNOWN_END, "node lost", "GPU ill", "requeued", "asks itself",
 )  # fmt: skip
 TRIES: Final = 60
-ATTEMPTS_MAX: Final = {failing.NODE_FAULT: 9}
-"""Of three nodes each is tried at once and after 15 and 30 s where no GPU says that it can be used again."""
+ATTEMPTS_MAX: Final = {failing.NODE_FAULT: 9, "requeued": 4, "asks itself": 4}
+"""Of three nodes each is tried at once and after 15 and 30 s where no GPU says that it can be used again.
+
+One that is queued again as soon as it runs is so once at once, then after 15 and 30 s.
+"""
 
 
 class Site:
@@ -65,6 +81,8 @@ class Site:
         if way == "node lost":
             self.step(NodeLost(node))
             self.step(NodeRegistered(self.nodes[node]))
+        elif way in {"requeued", "asks itself"}:
+            self.step(RequeueRequested(job.id, "ann", is_own=way == "asks itself"))
         elif way == "GPU ill":
             gpus = self.nodes[node].gpus
             self.step(GpusObserved(node, tuple(replace(gpu, healthy=False) for gpu in gpus)))
@@ -107,3 +125,38 @@ def test_no_way_back_is_taken_without_end(way: str, kind: str) -> None:
     if way == failing.SENT_BACK:
         assert left is not None
         assert [hold.kind for hold in left.holds] == [HoldKind.USER], "its owner looks first"
+
+
+@pytest.mark.parametrize("way", ["requeued", "asks itself"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_loop_that_works_between_is_held_back_by_nothing(way: str, kind: str) -> None:
+    """As programs have it that save at their time limit and ask to wait anew; work ends what was counted before."""
+    site = Site(kind)
+    for attempt in range(1, 21):
+        job = site.job()
+        assert job is not None
+        assert job.placement is not None
+        assert (job.attempt, job.holds) == (attempt, ())
+        if attempt % 4:
+            for name in job.placement.nodes:
+                site.step(Launched(job.id, attempt, 7, site.now_s, node=name))
+            site.now_s += QUICK_S
+        site.befalls(job, way)
+
+
+def test_one_that_is_held_back_says_for_how_long_and_why_and_starts_where_it_is_released() -> None:
+    site = Site("plain")
+    for _ in range(3):
+        while (job := site.job()) is not None and job.placement is None:
+            site.step()
+        assert job is not None
+        site.befalls(job, "asks itself")
+    job = site.job()
+    assert job is not None
+    assert sentence_of(hold_reason(job)) == (
+        "BeginTime: not before it has waited 30 s, as it was queued again 3 times in a row within 20 s of a start; "
+        "colane release lets it start at once"
+    )
+    site.step(ResumeRequested(job.id, "ann"))
+    assert (released := site.job()) is not None
+    assert released.placement is not None

@@ -138,6 +138,7 @@ LEFT_OUT: Final[Mapping[str, Mapping[str, Any]]] = {
     },
     "totals": {
         "served": (), "steps_kept": 0, "failures": 0, "losses": 0, "preemptions": 0, "saves_failed": 0, "sent_back": 0,
+        "requeued": 0,
     },
 }  # fmt: skip
 """What documents leave out, and what it means: stores hold it so, whatever the defaults of a later Colane are."""

@@ -6,7 +6,7 @@ or round counts it. Each kind of hold has one place that sets it and one that en
 | kind | set by | ended by |
 | --- | --- | --- |
 | `user` | suspending a waiting job; losing GPUs while suspended; being sent back by agents repeatedly | resuming |
-| `begin` | submitting with a time before which the job may not start | that time, by a timer; resuming |
+| `begin` | a time to begin; being queued again repeatedly after short runs | that time, by a timer; resuming |
 | `after` | submitting with a condition on other jobs | that coming true, see `core.reducers.dependencies` |
 | `limit` | what would exceed a limit of its user or group, see `core.cluster.limits` | others under the limit ending |
 | `array` | being an array; being an element of one of which enough run | others ending, see `core.reducers.arrays` |

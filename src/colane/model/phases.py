@@ -157,6 +157,7 @@ class Totals(NamedTuple):
     preemptions: int = 0  # how often a plan has stopped it for another job
     saves_failed: int = 0  # how often it did not save its state when it was asked to
     sent_back: int = 0  # how often in a row agents have sent it back before it was started, for want of memory
+    requeued: int = 0  # how often in a row it was asked to wait anew before it had run for long
 
 
 NONE: Final = Totals()  # of a job that was never started
@@ -297,7 +298,7 @@ class HoldKind(StrEnum):
     """What keeps a job from starting; `core.eligibility` says when each kind ends."""
 
     USER = "user"  # its owner or an operator, until it is resumed
-    BEGIN = "begin"  # its owner wants it to start no earlier than a time
+    BEGIN = "begin"  # its owner wants it to start no earlier than a time; or it was queued again too often
     AFTER = "after"  # its owner wants it to start when another job has ended or started; one hold for each condition
     LIMIT = "limit"  # a limit on what its user or group may have running, until others under it have ended
     ARRAY = "array"

@@ -102,7 +102,7 @@ SENTENCES: Mapping[Why, str] = MappingProxyType(
             "UTC), or once an operator raises it"
         ),
         Why.LIMIT: "{word}: {by} is reached: {used} used, {need} needed; it starts when others under it have ended",
-        Why.BEGINS_LATER: "BeginTime: not before {by}, as was asked for; colane release lets it start at once",
+        Why.BEGINS_LATER: "BeginTime: not before {by}; colane release lets it start at once",
         Why.AFTER: "Dependency: it starts once {by}",
         Why.ARRAY: "{count:element}: {running} running, {waiting} waiting, {ended} ended",
         Why.ARRAY_FULL: (

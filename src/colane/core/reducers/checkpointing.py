@@ -11,6 +11,7 @@ from colane.core.lifecycle import move
 from colane.core.reducers import starting
 from colane.core.reducers.saved import has_saved, is_complete
 from colane.core.reducers.step import Step
+from colane.core.reducers.suspicions import QUICK_S
 from colane.core.reducers.timers import TimerKind
 from colane.model.checkpoint import CHECKPOINT_PRESETS
 from colane.model.job import Job, JobState, Leaving
@@ -45,9 +46,13 @@ def part(step: Step, job: Job, reason: Reason, leaving: Leaving) -> None:
 def requeue(step: Step, job: Job, reason: Reason, *, is_own: bool) -> None:
     """Have a job wait anew, which runs or is on its way off its GPUs, to wait or for its time limit.
 
-    One that asks for it itself has saved what it needs, and is not asked to.
+    One that asks for it itself has saved what it needs, and is not asked to. How often in a row one has not run long
+    by then is counted, whoever asks: see `Step.leave`.
     """
     before = job.leaving
+    if before is None or not before.is_requeued:
+        has_run = job.start_s is not None and step.now_s - job.start_s >= QUICK_S
+        job = job.with_totals(job.totals._replace(requeued=0 if has_run else job.totals.requeued + 1))
     if before is None and is_own:
         job = move(job, JobState.STOPPING, step.now_s, reason)
     elif before is None:

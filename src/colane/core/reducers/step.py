@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import partial
 from math import inf
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from colane.core.cluster.bookings import nodes_booked
 from colane.core.cluster.contended import is_contended
@@ -15,17 +15,17 @@ from colane.core.cluster.surroundings import no_neighbours, socket_neighbours_of
 from colane.core.cluster.untold import is_untold
 from colane.core.cluster.useful_cores import start_cores_of
 from colane.core.config import CoreConfig
-from colane.core.eligibility import held_until_resumed, kept_off
+from colane.core.eligibility import held_until_resumed, kept_off, with_hold
 from colane.core.events import Decision, Event, Outcome, RejectedPlan
 from colane.core.lifecycle import QUEUED, ending_as, move, moves, without_halted
 from colane.core.reducers.saved import lost_part, steps_kept
-from colane.core.reducers.suspicions import Suspicions
+from colane.core.reducers.suspicions import QUICK_S, Suspicions
 from colane.core.reducers.timers import TimerKind, Timers
 from colane.model.hardware import GpuId
 from colane.model.job import Exit, Job, JobId, JobKind, JobState, Leaving, Served
 from colane.model.job_spec import Constraints, under
 from colane.model.lengths import FamilyLengths
-from colane.model.phases import LEAVING, MOVABLE
+from colane.model.phases import LEAVING, MOVABLE, Hold, HoldKind
 from colane.model.profile import Profile, ProfileKey, SetMeasurement
 from colane.model.progress import Progress
 from colane.model.reason import Reason
@@ -33,6 +33,10 @@ from colane.perf.learn import is_news
 from colane.perf.nearby import Stay, Surroundings, learn_from_stay
 from colane.perf.observe import NOTHING, EpochMember, Learnt, Observer, Outdated
 from colane.perf.pace import Paces
+
+REQUEUED_S: Final = 15.0
+REQUEUED_MAX_S: Final = 3600.0
+"""The second time in a row that it has not run for long it waits so long, then each time twice, at most so long."""
 
 _Hold = tuple[JobState | None, JobState | None, bool, bool, bool, bool, str] | None
 
@@ -185,6 +189,8 @@ class Step:
         suspension, leaves = job.suspension, job
         if to is QUEUED and suspension is not None and not suspension.until_step:
             leaves = held_until_resumed(job, suspension.by)
+        elif to is QUEUED and job.leaving is not None and job.leaving.is_requeued and job.totals.requeued > 1:
+            leaves = self._held_back(job)
         placement, left = job.placement, moves(leaves, self.now_s, ((to, reason),))
         left.throttle = None
         left.turn = ""
@@ -208,6 +214,15 @@ class Step:
         self.state.progress.pop(job.id, None)
         self.guard.forget(job.id)
         self._learn_stay(self.surroundings.end(job.id))
+
+    def _held_back(self, job: Job) -> Job:
+        """One asked to wait anew, again before it had run for long, does so for a while, each time for longer."""
+        times = job.totals.requeued
+        wait_s = min(REQUEUED_S * 2.0 ** min(times - 2, 16), REQUEUED_MAX_S)
+        so_often = f"{times} times in a row within {QUICK_S:g} s of a start"
+        by = f"it has waited {wait_s:g} s, as it was queued again {so_often}"
+        self.timers.set(self.now_s + wait_s, TimerKind.HOLD_OVER, job.id, job.attempt)
+        return job.with_holds(with_hold(job, Hold(HoldKind.BEGIN, by, self.now_s + wait_s)))
 
     def _wait_anew(self, job: Job, left: Job, *, is_loss: bool) -> None:
         """What a job that is queued again keeps of its last attempt; that saved all that was not lost with its node."""
