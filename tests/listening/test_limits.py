@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import os
 import shutil
 import socket
 import time
@@ -15,7 +16,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from colane.listening import protocol, turnstile
+from colane.listening import protocol, serving, turnstile
 from colane.server.http import door as shares
 from tests.agent.waiting import until
 from tests.listening.kinds import BEGUN, ENDLESS, JSON, NOISE
@@ -202,6 +203,19 @@ class TestStranger:
         held[-1].sendall(head.encode() + piece(0)[: protocol.FRAME_MAX_BYTES // 4])
         assert status_on(held[-1]) == 400
         assert poured(held[-1], piece, 2 * BUFFERED_BYTES) <= BUFFERED_BYTES
+
+    def test_a_close_by_tls_is_not_waited_for(self, over_tls: Listeners) -> None:
+        """TLS is closed in order once the peer says so, too: one that does not, and sends on, is hung up on."""
+        for listener in (over_tls.tcp, over_tls.agent):
+            with listener.connect() as one:
+                one.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+                while one.recv(65536):
+                    pass
+                with socket.socket(fileno=os.dup(one.fileno())) as below:
+                    below.settimeout(2 * serving.LINGER_S)
+                    with suppress(ConnectionError):
+                        while below.recv(65536):
+                            pass
 
     @listeners
     def test_what_many_hold_is_bounded_together(self, here: Listeners, held: list[socket.socket], name: str) -> None:

@@ -23,7 +23,7 @@ BACKLOG: Final = 128
 """Connections are taken in by so many before any is judged: fewer than the descriptors that are kept."""
 LINGER_S: Final = 5.0
 """For so long what follows an answer to a request that has not come to its end is thrown away: were the connection
-closed meanwhile, the answer might not be read."""
+closed meanwhile, the answer might not be read. By TLS so long is waited for a peer to agree that it is closed."""
 
 
 def bounded(app: Any, connections_max: int, **settings: Any) -> uvicorn.Config:  # noqa: ANN401 - ASGI, or none yet
@@ -92,7 +92,8 @@ class BoundedServer(uvicorn.Server):
         try:
             with suppress(OSError):  # it is no TLS, or does not come
                 loop = asyncio.get_running_loop()
-                await loop.connect_accepted_socket(self.make, one, ssl=tls, ssl_handshake_timeout=HEADERS_MAX_S)
+                limits_s = {"ssl_handshake_timeout": HEADERS_MAX_S, "ssl_shutdown_timeout": LINGER_S}
+                await loop.connect_accepted_socket(self.make, one, ssl=tls, **limits_s)
         finally:
             self._unsettled.pop(one, None)
 
