@@ -10,6 +10,7 @@ import pytest
 from colane.adaptor import turns, wire
 from colane.adaptor.writer import CONTROL_OFFSET
 from colane.agent.files.jobdir import RANKS_MAX
+from colane.agent.gate import page
 from colane.agent.gate.page import ControlPage, PageCounters, pages_of
 
 
@@ -65,3 +66,13 @@ def test_pages_are_found_by_rank(tmp_path: Path, steps: Path) -> None:
         wire.create(tmp_path / name)
     assert pages_of(steps) == {0: steps, 1: tmp_path / "steps.1", 12: tmp_path / "steps.12"}
     assert pages_of(tmp_path / "gone" / "steps") == {0: tmp_path / "gone" / "steps"}
+
+
+def test_a_folder_that_its_job_fills_is_looked_through_no_further_than_names_may_be(
+    steps: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is looked at anew whenever the job changes it."""
+    for number in range(1, 40):
+        (steps.parent / f"{steps.name}.{number}").touch()
+    monkeypatch.setattr(page, "NAMES_MAX", 10)
+    assert len(pages_of(steps)) <= 11

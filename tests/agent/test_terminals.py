@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from colane.agent.running.terminals import TypedWords, at_terminal
+from colane.agent.running.terminals import SHOWN_MAX_BYTES, TypedWords, at_terminal
 from colane.agent.supervisor import shim_terminal
 from colane.agent.supervisor.shim_terminal import KEYS, LEFT_MAX_S, SIZE, TYPED, TYPED_MAX_BYTES, Terminal, message
 
@@ -102,3 +102,12 @@ async def test_a_job_without_one_is_told_from_one_whose_terminal_is_hung_up(tmp_
 def test_what_is_no_word_of_a_scheduler_is_refused(body: bytes) -> None:
     with pytest.raises(ValueError, match=r"."):
         TypedWords.read(body)
+
+
+async def test_what_a_job_shows_without_end_comes_in_pieces(tmp_path: Path) -> None:
+    (tmp_path / "log.0").write_bytes(b"y\n" * SHOWN_MAX_BYTES)
+    behind = 0
+    for _ in range(2):
+        part = await at_terminal(tmp_path, TypedWords(offset=behind))
+        assert (len(part.data), part.next_offset) == (SHOWN_MAX_BYTES, behind + SHOWN_MAX_BYTES)
+        behind = part.next_offset

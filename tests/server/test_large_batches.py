@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import gc
+import itertools
 import json
 import sys
 from collections.abc import Awaitable, Callable
@@ -411,3 +413,40 @@ def calls_of(jobs: int, fields: dict[str, Any]) -> int:
 )
 def test_what_a_batch_waits_for_is_found_in_as_many_steps_as_it_has_jobs(fields: dict[str, Any]) -> None:
     assert calls_of(512, fields) < 2.2 * calls_of(256, fields)
+
+
+REFUSED: dict[str, Callable[[list[dict[str, Any]]], None]] = {
+    "wrong": lambda jobs: jobs[-1].update(gpus=-1),
+    "after none": lambda jobs: jobs[-1].update(after="999999"),
+    "over a limit": lambda jobs: jobs.append(dict(jobs[-1])),
+}
+BLOCKS_LEFT_MAX = 2_000
+"""Of memory: fewer than one for each job of one batch, each of dozens. The parser's cache, of 16,384 strings,
+is full before."""
+
+
+async def test_batches_that_are_refused_leave_no_memory_behind() -> None:
+    """15 of 2,000 jobs, each for another cause than the one before."""
+
+    def batch(number: int, kind: str) -> dict[str, Any]:
+        of = [f"{number}-{each}" for each in range(2_000)]
+        jobs = [
+            {**SLEEP, "name": f"n{one}", "family": f"f{one}", "env": {"A": one}, "labels": {"b": one}} for one in of
+        ]
+        REFUSED[kind](jobs)
+        return {"jobs": jobs}
+
+    async with world(quotas=Quotas(Limits(queued=2_000))) as w:
+        kinds = itertools.cycle(REFUSED)
+
+        async def refused(numbers: range) -> int:
+            for number in numbers:
+                kind = next(kinds)
+                status, _ = await w.refused("POST", "/jobs", batch(number, kind))
+                assert status in {422, 429}, kind
+            gc.collect()
+            return sys.getallocatedblocks()
+
+        before = await refused(range(6))
+        assert await refused(range(6, 21)) < before + BLOCKS_LEFT_MAX
+        assert await w.good("GET", "/jobs") == []

@@ -3,17 +3,30 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, MutableMapping
+from contextlib import ExitStack
+from typing import Any
 
+import httpx
 import pytest
 
-from colane.server.views.logs import NEXT_OFFSET_HEADER
+from colane.server.views.logs import (
+    CHUNK_BYTES,
+    FOLLOW_PERIOD_S,
+    LOOKS_OF_ONE_PER_S,
+    LOOKS_PER_S,
+    NEXT_OFFSET_HEADER,
+    RANGES_OF_ONE_MAX,
+    LogReaders,
+)
 from tests.server.harness import DEADLINE_S, World, finished, launched, node, report, world
+from tests.server.test_users import guest
 
 PATH = "/log/1/1"
 BETWEEN = b"[attempt 1 on n1 ended: exited with code 1; attempt 2 follows]\n"
 
 
-async def started(w: World, **fields: int) -> None:
+async def started(w: World, **fields: Any) -> None:
     await w.good("POST", "/node", node())
     await w.submit(**fields)
 
@@ -222,3 +235,64 @@ async def test_the_attempts_are_in_the_job() -> None:
         assert [one["why"] for one in (await w.good("GET", "/job/1"))["attempts"]] == [
             "exited with code 1", "exited with code 3",
         ]  # fmt: skip
+
+
+async def test_what_one_user_reads_is_kept_in_memory_for_few_readers_until_they_take_it() -> None:
+    """Of 8 MiB each: 256 of them would be 2 GiB."""
+    async with world() as w:
+        await started(w, user="ann")
+        w.agents.logs[PATH] = b"a" * (3 * CHUNK_BYTES)
+        await guest(w, "secret", user="ann")
+        sending, goes_on, reads, taken = asyncio.Semaphore(0), asyncio.Event(), list[str](), list[int]()
+        log = w.agents._log
+
+        def noted(request: httpx.Request) -> httpx.Response:
+            reads.append(request.url.path)
+            return log(request)
+
+        w.agents._log = noted  # type: ignore[method-assign]
+
+        async def read_slowly() -> None:
+            async def receive() -> dict[str, Any]:
+                await asyncio.Event().wait()
+                raise AssertionError
+
+            async def send(message: MutableMapping[str, Any]) -> None:
+                taken.append(len(message.get("body", b"")))
+                sending.release()
+                await goes_on.wait()
+
+            headers = [(b"host", b"127.0.0.1"), (b"authorization", b"Bearer secret")]
+            scope = {"type": "http", "method": "GET", "path": "/job/1/log", "headers": headers, "query_string": b""}
+            await w.app({**scope, "raw_path": b"/job/1/log", "http_version": "1.1", "scheme": "http"}, receive, send)
+
+        readers = [asyncio.create_task(read_slowly()) for _ in range(3 * RANGES_OF_ONE_MAX)]
+        async with asyncio.timeout(DEADLINE_S):
+            for _ in range(RANGES_OF_ONE_MAX):
+                await sending.acquire()
+            assert (await w.http.get("/job/1/log")).status_code == 200
+            assert len(reads) == 2 * (RANGES_OF_ONE_MAX + 1), "each of a range, and of that nothing follows it"
+            goes_on.set()
+            await asyncio.gather(*readers)
+        assert max(taken) == CHUNK_BYTES
+        assert sum(taken) == len(readers) * 3 * CHUNK_BYTES
+
+
+def test_where_many_follow_each_looks_more_seldom() -> None:
+    readers = LogReaders()
+    with ExitStack() as stack:
+
+        def follow(user: str) -> Callable[[], float]:
+            return stack.enter_context(readers.following(user))
+
+        first = follow("ann")
+        assert first() == FOLLOW_PERIOD_S
+        for _ in range(199):
+            follow("ann")
+        bob = follow("bob")
+        assert (200 / first(), bob()) == (LOOKS_OF_ONE_PER_S, 201 / LOOKS_PER_S)
+        for number in range(439):
+            follow(f"u{number}")
+        assert (first(), bob()) == (5.0, 640 / LOOKS_PER_S)
+    with readers.following("ann") as alone:
+        assert alone() == FOLLOW_PERIOD_S

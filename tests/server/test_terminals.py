@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 from typing import Any
 
+import httpx
 import pytest
 
+from colane.api.terminals import TerminalBody
+from colane.server.board.read_model import AgentDoor
+from colane.server.views.logs import Chunk, LogPlace
+from colane.server.views.terminals import WAITS_OF_ONE_MAX, Terminals
 from tests.server.harness import node, world
 from tests.server.test_users import guest
 
@@ -51,3 +58,32 @@ async def test_a_job_is_launched_with_one_where_that_is_asked_for() -> None:
         assert (await w.good("GET", "/job/1/launch"))["pty"] is True
         assert "pty" not in await w.good("GET", "/job/2/launch")
         assert (await w.good("GET", "/job/1/request"))["pty"] is True
+
+
+async def test_those_of_one_user_who_wait_leave_room_for_others() -> None:
+    waits, arrived, goes_on = list[float](), asyncio.Semaphore(0), asyncio.Event()
+
+    async def agent(request: httpx.Request) -> httpx.Response:
+        waits.append(json.loads(request.content).get("wait_s", 0.0))
+        arrived.release()
+        await goes_on.wait()
+        return httpx.Response(200)
+
+    place = LogPlace(1, 1, "n1", AgentDoor("http://n1:1", "secret"), has_started=True)
+    async with httpx.AsyncClient(transport=httpx.MockTransport(agent)) as client:
+        terminals = Terminals(client)
+
+        async def sit(user: str, count: int) -> list[asyncio.Task[Chunk]]:
+            tasks = [asyncio.create_task(terminals.at(place, TerminalBody(wait_s=9.0), user)) for _ in range(count)]
+            for _ in range(count):
+                await arrived.acquire()
+            return tasks
+
+        asking = await sit("ann", WAITS_OF_ONE_MAX + 5)
+        assert waits == [9.0] * WAITS_OF_ONE_MAX + [0.0] * 5
+        asking += await sit("bob", 1)
+        assert waits[-1] == 9.0
+        goes_on.set()
+        await asyncio.gather(*asking)
+        await asyncio.gather(*await sit("ann", 1))
+        assert waits[-1] == 9.0

@@ -130,7 +130,7 @@ async def _serve(config: ServerConfig, on_listening: Callable[[str], None] | Non
 
         def announce() -> None:
             _publish(config.state_dir / SERVER_FILE, url, local is not None)
-            (on_listening or _print_url(config))(url)
+            on_listening(url) if on_listening else _print_url(config, url)
 
         app = create_app(service, _rules(config, service, standby))
         server = ApiServer(uvicorn_config(app), service, announce, local, config.tls)
@@ -315,16 +315,12 @@ def about_users() -> str:
     return f"users: {user_name(os.geteuid())} alone; run it as root to serve all users (docs/how-to/security.md)"
 
 
-def _print_url(config: ServerConfig) -> Callable[[str], None]:
-    def show(url: str) -> None:
-        store = "" if config.store is None else f", store {config.store}"
-        kept = f"state {config.state_dir}{store}"
-        what = "standby" if config.standby else "scheduler"
-        sys.stdout.write(f"colane {what} listens on {url} (policy {config.policy}, {kept})\n")
-        sys.stdout.write(f"{about_users()}\n{about_lease(config.node_timeout_s)}\n")
-        sys.stdout.flush()
-
-    return show
+def _print_url(config: ServerConfig, url: str) -> None:
+    kept = f"state {config.state_dir}{'' if config.store is None else f', store {config.store}'}"
+    what = "standby" if config.standby else "scheduler"
+    sys.stdout.write(f"colane {what} listens on {url} (policy {config.policy}, {kept})\n")
+    sys.stdout.write(f"{about_users()}\n{about_lease(config.node_timeout_s)}\n")
+    sys.stdout.flush()
 
 
 async def _run(server: ApiServer, service: Service, listener: socket.socket, standby: Standby | None) -> None:

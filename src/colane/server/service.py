@@ -30,6 +30,7 @@ from colane.server.tending.counting import ClusterWatch
 from colane.server.tending.foreseeing import Foreseeing
 from colane.server.tending.idle_jobs import IdleRuling
 from colane.server.tending.teller import NotifyTeller
+from colane.server.views.logs import LogReaders
 from colane.server.views.overview import OverviewMaker
 from colane.server.views.terminals import Terminals
 from colane.settings.setting import SettingError
@@ -57,6 +58,7 @@ class Service(Parts):
     counting: ClusterWatch = field(init=False)
     idle_ruling: IdleRuling = field(init=False)
     foreseeing: Foreseeing = field(init=False)
+    log_readers: LogReaders = field(init=False, default_factory=LogReaders)
     reread: asyncio.Event = field(init=False, default_factory=asyncio.Event)
 
     def __post_init__(self) -> None:

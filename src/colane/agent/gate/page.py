@@ -10,6 +10,7 @@ import os
 import struct
 import time
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -33,7 +34,7 @@ from colane.adaptor.writer import (
     WATCHABLE,
     YIELDED_WORD,
 )
-from colane.agent.files.jobdir import RANKS_MAX
+from colane.agent.files.jobdir import NAMES_MAX, RANKS_MAX
 from colane.agent.gate.values import TurnTimes
 
 STEPS_MAX = 2**53
@@ -173,9 +174,9 @@ class ControlPage:
 def pages_of(steps_path: Path) -> dict[int, Path]:
     """Find the steps files of a job's ranks: the first has the job's own, each other one beside it."""
     found = {0: steps_path}
-    with suppress(OSError):
-        for name in os.listdir(steps_path.parent):  # noqa: PTH208 - looked at often while jobs take turns
-            stem, _, rank = name.rpartition(".")
+    with suppress(OSError), os.scandir(steps_path.parent) as entries:  # looked at often while jobs take turns
+        for entry in islice(entries, NAMES_MAX):
+            stem, _, rank = entry.name.rpartition(".")
             if stem == steps_path.name and rank.isdecimal() and int(rank) < RANKS_MAX:
-                found[int(rank)] = steps_path.parent / name
+                found[int(rank)] = steps_path.parent / entry.name
     return found

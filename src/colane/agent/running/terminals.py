@@ -14,6 +14,7 @@ from colane.agent.files.logs import LogRange, read_log
 from colane.agent.supervisor.shim_files import EXIT
 from colane.agent.supervisor.shim_terminal import KEYS, SIZE, TYPED, message
 
+SHOWN_MAX_BYTES: Final = 64 * 1024  # in one answer: each may be kept for one who does not take it
 LOOK_S: Final = 0.02  # how often it is looked for output: a person sees no echo that is later by that
 
 
@@ -53,7 +54,7 @@ async def at_terminal(directory: Path | None, said: TypedWords) -> LogRange:
     is_heard = _say(directory, said)
     part = LogRange(b"", max(said.offset or 0, 0))
     while said.offset is not None:
-        part = read_log(directory, said.offset)
+        part = read_log(directory, said.offset, SHOWN_MAX_BYTES)
         if part.data or _has_ended(directory) or asyncio.get_running_loop().time() >= until_s:
             break
         await asyncio.sleep(LOOK_S)

@@ -134,13 +134,8 @@ def _given(place: int, job: Admitted) -> list[Any]:
 
 
 def _with(job: Admitted, after: str, holds: Any, elements: Any, promised: Any) -> Admitted:  # noqa: ANN401 - JSON
-    return replace(
-        job,
-        after=after,
-        holds=documents.HOLDS.read(holds),
-        elements=ELEMENTS.read(elements),
-        promised=PROMISED.read(promised),
-    )
+    waits, parts = documents.HOLDS.read(holds), ELEMENTS.read(elements)
+    return replace(job, after=after, holds=waits, elements=parts, promised=PROMISED.read(promised))
 
 
 def read_slices(store: Store) -> dict[JobId, BatchSlice]:

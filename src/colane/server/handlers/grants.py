@@ -100,9 +100,5 @@ class Grants:
 
     def _runs_by_lease(self, record: NodeRecord) -> bool:
         name = record.node.name
-        return (
-            record.leased
-            and not record.lost
-            and self.parts.liveness.is_heard(name)
-            and any(self.parts.read_model.assigned(name))
-        )
+        is_heard = record.leased and not record.lost and self.parts.liveness.is_heard(name)
+        return is_heard and any(self.parts.read_model.assigned(name))

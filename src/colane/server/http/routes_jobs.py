@@ -38,11 +38,12 @@ from colane.server.http.requests import (
 from colane.server.http.streams import json_list
 from colane.server.http.submit_route import SubmitBatchRoute, SubmitRoute, submit_all, submit_one
 from colane.server.planning.otherwise import Forced
-from colane.server.views.logs import NEXT_OFFSET_HEADER, LogPlace, Reading, read_range, read_through
+from colane.server.views.logs import CHUNK_BYTES, NEXT_OFFSET_HEADER, LogPlace, Reading, read_range, read_through
 from colane.server.views.stacks import ask_all
 from colane.server.writer import changes
 from colane.verbs.of_jobs import CANCEL, JOB_VERBS, Deed, JobVerb
 
+PLAIN: Final = "text/plain; charset=utf-8"
 LOG_BYTES_MAX: Final = 8 * 2**20  # bytes of a log in one answer; the header names the offset to go on from
 
 router = APIRouter(responses=REFUSALS, route_class=DeclaredRoute)
@@ -303,11 +304,18 @@ async def read(  # noqa: PLR0913, PLR0917 - what may be asked for
 
     `limit` is of ranges alone. A log that is followed goes on with further attempts where no attempt is asked for.
     """
-    plain = "text/plain; charset=utf-8"
     if not (follow or joined):
         place = await service.attempts.locate_log(JobId(number), caller, attempt)
-        chunk = await read_range(service.http, place, offset, limit)
-        return Response(chunk.data, media_type=plain, headers={NEXT_OFFSET_HEADER: str(chunk.next_offset)})
+
+        async def ranged() -> AsyncIterator[Any]:
+            async with service.log_readers.ranges[caller.name]:
+                data, behind = await read_range(service.http, place, offset, limit)
+                yield {NEXT_OFFSET_HEADER: str(behind), "Content-Length": str(len(data))}
+                for at in range(0, len(data), CHUNK_BYTES):  # each is sent once the one before is taken
+                    yield data[at : at + CHUNK_BYTES]
+
+        pieces = ranged()
+        return StreamingResponse(pieces, media_type=PLAIN, headers=await anext(pieces))
 
     async def locate(wanted: int | None) -> LogPlace:
         if not is_known():
@@ -316,15 +324,20 @@ async def read(  # noqa: PLR0913, PLR0917 - what may be asked for
 
     first = attempt if attempt is not None or not joined else 0
     reading = Reading(first, offset, is_joined=joined or attempt is None, follows=follow)
-    stream = read_through(service.http, locate, reading, service.stopping)
-    return StreamingResponse(await _started(stream), media_type=plain)
+
+    async def stream() -> AsyncIterator[bytes]:
+        with service.log_readers.following(caller.name) as again_s:
+            async for data in read_through(service.http, locate, reading, service.stopping, again_s):
+                yield data
+
+    return StreamingResponse(await _started(stream()), media_type=PLAIN)
 
 
 @router.post("/job/{number}/terminal", response_class=Response)
 async def terminal(service: TheService, caller: TheCaller, number: JobIdPath, body: TerminalBody) -> Response:
     """Type at the terminal of a job (`pty`), and wait for what it shows: its owner alone may."""
     place = await service.attempts.locate_terminal(JobId(number), caller, body.attempt)
-    chunk = await service.terminals.at(place, body)
+    chunk = await service.terminals.at(place, body, caller.name)
     headers = {NEXT_OFFSET_HEADER: str(chunk.next_offset), **NOT_KEPT}
     return Response(chunk.data, media_type="application/octet-stream", headers=headers)
 

@@ -58,7 +58,9 @@ async def _post(url: str, config: NotifyConfig, message: Message, http: httpx.As
             parts.hostname, parts.port or (443 if parts.scheme == "https" else 80), config.allowed
         )
         # The address that was judged is the one that is asked: a name could mean another one by then.
-        pinned = urlunsplit(parts._replace(netloc=_netloc(address, parts.port), fragment=""))
+        host = f"[{address}]" if ":" in address else address
+        netloc = host if parts.port is None else f"{host}:{parts.port}"
+        pinned = urlunsplit(parts._replace(netloc=netloc, fragment=""))
         headers = {"Host": parts.netloc.rpartition("@")[2], "Content-Type": "application/json"}
         answer = await http.post(
             pinned, content=body, headers=headers, follow_redirects=False, extensions={"sni_hostname": parts.hostname}
@@ -70,11 +72,6 @@ async def _post(url: str, config: NotifyConfig, message: Message, http: httpx.As
             raise NotSentError(f"it was answered {answer.status_code}")
         return
     raise NotSentError(f"it was redirected more than {HOPS_MAX} times")
-
-
-def _netloc(address: str, port: int | None) -> str:
-    host = f"[{address}]" if ":" in address else address
-    return host if port is None else f"{host}:{port}"
 
 
 async def reachable(host: str, port: int, allowed: frozenset[str]) -> str:

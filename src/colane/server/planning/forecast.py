@@ -98,7 +98,9 @@ def _starts(
     for _ in range(STEPS_MAX):
         events = _at_once(outcome.jobs, at_s)
         if not events:
-            next_s = min([ends.next_s, *_begins(core, jobs)])  # other timers that are due by then go off then
+            waiting = [core.state.jobs[job] for job in jobs if job in core.state.jobs]
+            begins_s = [hold.until_s for job in waiting for hold in job.holds if hold.until_s is not None]
+            next_s = min([ends.next_s, *begins_s])  # other timers that are due by then go off then
             if next_s == inf:
                 return
             at_s = max(at_s, next_s)
@@ -110,12 +112,6 @@ def _starts(
         ends.take(placed, at_s)
         if thread_time() > until_s:
             return
-
-
-def _begins(core: Core, jobs: Sequence[JobId]) -> list[float]:
-    """Times before which those may not start that wait."""
-    waiting = [core.state.jobs[job] for job in jobs if job in core.state.jobs]
-    return [hold.until_s for job in waiting for hold in job.holds if hold.until_s is not None]
 
 
 def _at_once(jobs: Sequence[Job], at_s: float) -> list[Event]:

@@ -117,16 +117,13 @@ class Series:
         if ring.tick is None:
             return
         joined = self.kind.joined(ring.taken)
-        self._put(level, ring.tick, joined)
+        into, place = self._prepared(level, ring.tick)
+        self.kind.pack_into(into.data, place, joined)
         at_s = ring.tick * LEVELS[level].step_s
         ring.tick = None
         ring.taken.clear()
         if level + 1 < len(LEVELS):
             self._add(level + 1, at_s, joined)
-
-    def _put(self, level: int, tick: int, values: Values) -> None:
-        ring, place = self._prepared(level, tick)
-        self.kind.pack_into(ring.data, place, values)
 
     def _prepared(self, level: int, tick: int) -> tuple[_Ring, int]:
         """Give the ring of a level, with the chunk that this tick belongs to, and its place there."""

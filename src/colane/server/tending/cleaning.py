@@ -7,6 +7,7 @@ import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
+from math import inf
 from typing import Final
 
 from colane.server.ground.problems import RefusedError
@@ -38,7 +39,8 @@ def outdated(store: Store, keep: Retention, now_s: float) -> Iterator[list[Delet
             surplus -= len(old)
         else:
             ended = keyed(store, FINISHED_JOBS, page, lambda body: _end_s(body["job"]["end_s"]))
-            old = [key for key, end_s in ended if _is_old(end_s, keep, now_s)]
+            before_s = -inf if keep.age_s is None else now_s - keep.age_s
+            old = [key for key, end_s in ended if end_s is not None and end_s < before_s]
         if not old:
             return
         yield [Delete(FINISHED_JOBS, key) for key in old]
@@ -47,10 +49,6 @@ def outdated(store: Store, keep: Retention, now_s: float) -> Iterator[list[Delet
 
 def _end_s(known: float | None) -> float | None:
     return None if known is None else float(known)
-
-
-def _is_old(end_s: float | None, keep: Retention, now_s: float) -> bool:
-    return keep.age_s is not None and end_s is not None and end_s + keep.age_s < now_s
 
 
 SCRUBBING_PERIOD_S: Final = 60.0

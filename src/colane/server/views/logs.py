@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections import Counter, defaultdict
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from typing import Final, NamedTuple
 
 import httpx
@@ -16,9 +18,12 @@ from colane.server.store.attempts import AttemptRecord, present
 from colane.server.store.documents import sentence
 
 READ_TIMEOUT_S: Final = 10.0
-CHUNK_BYTES: Final = 256 * 1024  # read at once from an agent while following
+CHUNK_BYTES: Final = 64 * 1024  # read at once from an agent while following, and sent at once
 
 FOLLOW_PERIOD_S: Final = 0.25  # how often an agent is asked for more of a log that is being followed
+LOOKS_OF_ONE_PER_S: Final = 40  # for the logs that one user follows; where these are many, each more seldom
+LOOKS_PER_S: Final = 160  # the same for those of all
+RANGES_OF_ONE_MAX: Final = 4  # read for one user at a time: each is kept whole until it is taken
 
 NEXT_OFFSET_HEADER: Final = "X-Colane-Next-Offset"
 
@@ -115,8 +120,26 @@ async def read_range(client: httpx.AsyncClient, place: LogPlace, offset: int, li
     return Chunk(b"".join(pieces), behind)
 
 
+class LogReaders:
+    """Who reads logs, by user: what one reads leaves time and memory for all else."""
+
+    def __init__(self) -> None:
+        self._following: Counter[str] = Counter()
+        self.ranges = defaultdict[str, asyncio.Semaphore](lambda: asyncio.Semaphore(RANGES_OF_ONE_MAX))
+
+    @contextmanager
+    def following(self, user: str) -> Iterator[Callable[[], float]]:
+        """Count one that follows, and tell after how many seconds it looks again."""
+        known = self._following
+        known[user] += 1
+        try:
+            yield lambda: max(FOLLOW_PERIOD_S, known[user] / LOOKS_OF_ONE_PER_S, known.total() / LOOKS_PER_S)
+        finally:
+            known[user] -= 1
+
+
 async def read_through(
-    client: httpx.AsyncClient, locate: Locate, reading: Reading, stopping: asyncio.Event
+    client: httpx.AsyncClient, locate: Locate, reading: Reading, stopping: asyncio.Event, again_s: Callable[[], float]
 ) -> AsyncIterator[bytes]:
     """Yield logs of a job's attempts in order, with a line between two that says why the former ended.
 
@@ -148,7 +171,7 @@ async def read_through(
         elif (now.is_over, now.attempt) != (place.is_over, place.attempt):
             place = now  # what it wrote between the last read and its end is still to be read
         elif reading.follows:
-            await _pause(stopping)
+            await _pause(stopping, again_s())
             place = now
         else:
             return
@@ -168,9 +191,9 @@ async def _drain(client: httpx.AsyncClient, place: LogPlace, offset: int) -> Asy
         offset = chunk.next_offset
 
 
-async def _pause(stopping: asyncio.Event) -> None:
+async def _pause(stopping: asyncio.Event, seconds: float) -> None:
     try:
-        async with asyncio.timeout(FOLLOW_PERIOD_S):
+        async with asyncio.timeout(seconds):
             await stopping.wait()
     except TimeoutError:
         return

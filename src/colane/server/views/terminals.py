@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Final
 
 import httpx
@@ -11,7 +12,9 @@ from colane.server.ground.problems import RefusedError
 from colane.server.views.logs import NEXT_OFFSET_HEADER, READ_TIMEOUT_S, Chunk, LogPlace
 
 WAITS_MAX: Final = 64
-"""Who waits for output beyond so many has an answer at once, and asks again: each keeps a connection to an agent."""
+WAITS_OF_ONE_MAX: Final = 16
+"""Who waits for output beyond so many, of all users or at terminals of one, has an answer at once, and asks again: each
+keeps a connection to an agent."""
 
 
 class Terminals:
@@ -23,10 +26,10 @@ class Terminals:
 
     def __init__(self, client: httpx.AsyncClient) -> None:
         self._client = client
-        self._waiting = 0
+        self._waiting: Counter[str] = Counter()
 
-    async def at(self, place: LogPlace, said: TerminalBody) -> Chunk:
-        """Type at the terminal of an attempt, and wait for what it shows.
+    async def at(self, place: LogPlace, said: TerminalBody, user: str) -> Chunk:
+        """Type at the terminal of an attempt of a user's, and wait for what it shows.
 
         Raises RefusedError: 409, it has none; 503, its agent cannot be reached; 502, it does not answer; 404, its node
         is gone.
@@ -35,9 +38,9 @@ class Terminals:
             return Chunk(b"", max(said.offset or 0, 0))  # it is about to be started
         if not place.door.address:
             raise RefusedError.because(404, f"its terminal was on node {place.node}, which is not registered any more")
-        if self._waiting >= WAITS_MAX:
+        if self._waiting[user] >= WAITS_OF_ONE_MAX or self._waiting.total() >= WAITS_MAX:
             said = said.model_copy(update={"wait_s": 0.0})
-        self._waiting += 1
+        self._waiting[user] += 1
         try:
             answer = await self._client.post(
                 f"{place.door.address}/terminal/{place.job}/{place.attempt}",
@@ -52,7 +55,7 @@ class Terminals:
             what = str(error) or type(error).__name__
             raise RefusedError.because(502, f"the agent of node {place.node} does not answer: {what}") from error
         finally:
-            self._waiting -= 1
+            self._waiting[user] -= 1
         if answer.status_code == httpx.codes.NOT_FOUND:
             fix = "submit it with --pty, to agents that know of terminals"
             raise RefusedError.because(409, f"job {place.job} has no terminal: {fix}")
