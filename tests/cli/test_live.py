@@ -181,7 +181,7 @@ def test_ps_show_why_of_running_and_waiting_jobs(live: Colane, shared_up: Up, ga
         listed = live("ps", "--label", "t=ps")
         header, *rows = listed.out.splitlines()
         assert header.split() == ["ID", "NAME", "USER", "STATE", "GPUS", "STEPS", "STEPS/S", "TIME", "ETA", "REASON"]
-        assert rows[0].split()[:5] == [str(first), "holder", _user(), "launching", "here/0,here/1"]
+        assert rows[0].split()[:5] == [str(first), "holder", _user(), "running", "here/0,here/1"]
         assert rows[1].split()[:4] == [str(second), "waiter", _user(), "queued"]
         assert rows[1].split()[-1] == "no-free-gpu"
         as_json = live("ps", "--label", "t=ps", "--json").json
@@ -192,7 +192,7 @@ def test_ps_show_why_of_running_and_waiting_jobs(live: Colane, shared_up: Up, ga
         )
         why = live("why", str(second))
         assert f"job {second} is queued: Resources: needs 1 GPU on one node" in why.out
-        assert f"job {first} (holder, {_user()}): launching on here/0, here/1" in why.out
+        assert f"job {first} (holder, {_user()}): running on here/0, here/1" in why.out
         assert "\n  it would start in about 5 h, as far as is known\n" in why.out
         said = live("why", str(second), "--json").json
         assert (said["jobs"], 4 * 3600 < said["starts_in_s"] <= 5 * 3600) == ([first], True)

@@ -190,6 +190,6 @@ def _describe(job_id: int, job: JobObject | None, name: str) -> str:
     if job is None:
         return f"job {job_id} has ended meanwhile"
     where = f" on {', '.join(job['gpus'])}" if job["gpus"] else ""
-    left_s = facts_of(job)["left_s"]
+    word, left_s = facts_of(job)["word"] or job["state"], facts_of(job)["left_s"]
     left = f", about {output.duration(left_s)} left" if left_s is not None else ""
-    return f"job {jobs.name_of(job)} ({name}, {job['user'] or 'no user'}): {job['state']}{where}{left}"
+    return f"job {jobs.name_of(job)} ({name}, {job['user'] or 'no user'}): {word}{where}{left}"
