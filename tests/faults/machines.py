@@ -37,7 +37,7 @@ from pathlib import Path
 from colane.core.config import CoreConfig
 from colane.server.config import ServerConfig
 from colane.server.main import run_server
-run_server(ServerConfig(state_dir=Path(sys.argv[1]), host="0.0.0.0", port=int(sys.argv[2]), policy="fifo",
+run_server(ServerConfig(state_dir=Path(sys.argv[1]), host="0.0.0.0", port=int(sys.argv[2]), policy=sys.argv[5],
                         node_timeout_s=float(sys.argv[3]), token="faults",
                         core=CoreConfig(node_losses_max=int(sys.argv[4]))))
 """
@@ -151,10 +151,11 @@ class Wired:
     """A scheduler, agents on machines of their own, and a pipe on which jobs report."""
 
     def __init__(
-        self, folder: Path, nodes: int, node_timeout_s: float, disk: str = DISK, node_losses_max: int = 3
-    ) -> None:
+        self, folder: Path, nodes: int, node_timeout_s: float, disk: str = DISK, node_losses_max: int = 3,
+        policy: str = "fifo",
+    ) -> None:  # fmt: skip
         self.folder, self._disk = folder, disk
-        self._settings = str(node_timeout_s), str(node_losses_max)
+        self._settings = str(node_timeout_s), str(node_losses_max), policy
         self._mark = uuid.uuid4().hex[:6]
         self.scheduler = MachineInSpace("scheduler", f"colane-{self._mark}-s", folder)
         self.machines = [

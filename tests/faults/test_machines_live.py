@@ -5,6 +5,8 @@ Never two attempts of a job at once, none is lost, and none waits longer than it
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable, Iterator
 from itertools import islice, takewhile
 from pathlib import Path
@@ -15,6 +17,7 @@ import pytest
 from colane.api.jobs import JobObject
 from colane.client.client import Client
 from colane.client.errors import Refused
+from colane.verbs.of_jobs import RESUME, SUSPEND
 from tests.disks import fill
 
 from .machines import MachineInSpace, Wired, needs_namespaces
@@ -22,6 +25,8 @@ from .test_pauses import COUNTING
 
 pytestmark = [pytest.mark.live, pytest.mark.faults]
 
+AGENT_TESTS = Path(__file__).parents[1] / "agent"
+Act = Callable[[], None]
 NODE_TIMEOUT_S = 8.0
 """On a busy machine an agent may be late by more, too: then there is one attempt more, and still never two at once."""
 RANKS = """
@@ -39,6 +44,19 @@ GONE_ON_MAX = 2
 def wired(tmp_path: Path) -> Iterator[Wired]:
     needs_namespaces()
     made = Wired(tmp_path, nodes=2, node_timeout_s=NODE_TIMEOUT_S)
+    try:
+        made.switch_on()
+        yield made
+    finally:
+        made.close()
+
+
+@pytest.fixture
+def urgent(tmp_path: Path) -> Iterator[Wired]:
+    """The same under a policy that parks jobs for more urgent ones."""
+    needs_namespaces()
+    policy = f"{AGENT_TESTS / 'urgent_policy.py'}:Urgent"
+    made = Wired(tmp_path, nodes=2, node_timeout_s=NODE_TIMEOUT_S, policy=policy)
     try:
         made.switch_on()
         yield made
@@ -130,13 +148,8 @@ def test_a_machine_that_is_switched_off_and_on(wired: Wired) -> None:
     assert [line.split()[1] for line in islice(last, 8)] == [f"{number}" for number in range(1, 9)]
 
 
-@pytest.mark.parametrize("fault", ["cut", "freeze", "store away", "switch off"])
-def test_a_gang_over_two_machines_goes_on_or_begins_as_one(wired: Wired, tmp_path: Path, fault: str) -> None:
-    with wired.client() as client:
-        job = submit(client, "gang", RANKS, wired.pipe, tmp_path, gpus=2, multi_node=True)
-    told = wired.told()
-    assert {next(told), next(told)} == {"began 1 0", "began 1 1"}
-    struck, accepted = wired.machines[1], list[int]()
+def strike_of(wired: Wired, fault: str, struck: MachineInSpace, accepted: list[int]) -> tuple[Act, Act]:
+    """A fault of a machine, and its mending."""
 
     def heal_while_the_store_is_away() -> None:
         filler = wired.disk(wired.scheduler) / "filler"
@@ -147,16 +160,26 @@ def test_a_gang_over_two_machines_goes_on_or_begins_as_one(wired: Wired, tmp_pat
             assert until_refused(client, accepted, gpus=0).status == 503
         filler.unlink()
 
-    strikes: dict[str, tuple[Callable[[], None], Callable[[], None]]] = {
+    return {
         "cut": (lambda: wired.cut(struck), lambda: wired.heal(struck)),
         "freeze": (struck.freeze, struck.thaw),
         "store away": (lambda: wired.cut(struck), heal_while_the_store_is_away),
         "switch off": (struck.switch_off, lambda: wired.start(struck)),
-    }
-    strikes[fault][0]()
+    }[fault]
+
+
+@pytest.mark.parametrize("fault", ["cut", "freeze", "store away", "switch off"])
+def test_a_gang_over_two_machines_goes_on_or_begins_as_one(wired: Wired, tmp_path: Path, fault: str) -> None:
+    with wired.client() as client:
+        job = submit(client, "gang", RANKS, wired.pipe, tmp_path, gpus=2, multi_node=True)
+    told = wired.told()
+    assert {next(told), next(told)} == {"began 1 0", "began 1 1"}
+    accepted = list[int]()
+    strikes, mends = strike_of(wired, fault, wired.machines[1], accepted)
+    strikes()
     with wired.client() as client:
         wired.until(lambda: client.job(job)["state"] == "queued", "it stands")
-    strikes[fault][1]()
+    mends()
     seen: set[str] = set()
     if fault == "switch off":
         while not any({f"began {number} 0", f"began {number} 1"} <= seen for number in range(2, 20)):
@@ -170,6 +193,60 @@ def test_a_gang_over_two_machines_goes_on_or_begins_as_one(wired: Wired, tmp_pat
         seen.add(next(told))
     assert not any(line.startswith("twice") for line in seen), wired.logs()
     assert {ended(wired, each)["state"] for each in (job, *accepted)} == {"succeeded"}, wired.logs()
+
+
+PARKED = {
+    "suspended": [AGENT_TESTS / "turn_job.py", "{notes}", "0.1", "0"],
+    "parked": [AGENT_TESTS / "turn_job.py", "{notes}", "0.1", "0"],
+    "parked ranks": [AGENT_TESTS / "gang_job.py", "{notes}", "0.1"],
+}
+"""Ranks of a job over several machines cannot be stopped at one step: those here are on one."""
+
+
+@pytest.mark.parametrize("fault", ["cut", "freeze", "store away"])
+@pytest.mark.parametrize("how", PARKED)
+def test_a_parked_job_stays_so_and_goes_on(urgent: Wired, tmp_path: Path, how: str, fault: str) -> None:
+    """It waits as before its machine was silent, and makes its next step where it stood once it may."""
+    notes = tmp_path / "notes"
+    words = [str(word).format(notes=notes) for word in PARKED[how]]
+
+    def made() -> list[int]:
+        return [int(line.split()[0]) for line in notes.read_text().splitlines()] if notes.exists() else []
+
+    def told() -> tuple[str, bool]:
+        return client.job(job)["state"], client.job(job)["on_host_bytes"] is not None
+
+    with urgent.client() as client:
+        env = {"PATH": os.environ["PATH"]}
+        job = client.submit({"name": how, "command": [sys.executable, *words], "workdir": "/", "env": env})
+        urgent.until(lambda: len(made()) > 3, "it steps")
+        if how == "suspended":
+            client.act(SUSPEND, job)
+        others = [
+            submit(client, "urgent", 'while [ ! -e "$1" ]; do sleep 0.1; done', tmp_path / "enough", priority=1)
+            for _ in range(1 if how == "suspended" else 2)
+        ]
+        stands = "paused", how != "suspended"
+        urgent.until(lambda: told() == stands and all(client.job(one)["start_s"] for one in others), "it waits")
+        accepted = list[int]()
+        strikes, mends = strike_of(urgent, fault, node_of(urgent, job), accepted)
+        strikes()
+        urgent.until(lambda: client.job(job)["state"] == "queued", "its node is lost")
+    steps = made()
+    mends()
+    with urgent.client() as client:
+        urgent.until(lambda: told() == stands, "it waits as before")
+        assert made() == steps
+        (tmp_path / "enough").touch()
+        if how == "suspended":
+            client.act(RESUME, job)
+        urgent.until(lambda: len(made()) > len(steps) + 3, "it steps again")
+        assert client.job(job)["attempt"] == 1
+        client.cancel(job)
+    assert ended(urgent, job)["state"] == "cancelled"
+    assert made() == list(range(1, len(made()) + 1)), "each step was made once"
+    ends = [ended(urgent, one) for one in (*others, *accepted)]
+    assert {(end["state"], end["attempt"]) for end in ends} == {("succeeded", 1)}, urgent.logs()
 
 
 def test_a_machine_whose_disk_is_full(wired: Wired) -> None:
