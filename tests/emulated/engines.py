@@ -55,19 +55,22 @@ try:
 """
 SGLANG: Final = f"""
 import os, sys, traceback
-os.environ |= {{"HF_HUB_OFFLINE": "1"}}
+os.environ |= {{"HF_HUB_OFFLINE": "1", "SGLANG_ENABLE_JIT_DEEPGEMM": "0"}}
 try:
     import torch, sglang
-    print("versions", sglang.__version__, torch.__version__, flush=True)
-    from sglang.srt.server_args import ServerArgs, PortArgs
-    from sglang.srt.managers.scheduler import Scheduler
-    told = ServerArgs(model_path=sys.argv[1], load_format="dummy", skip_tokenizer_init=True, context_length=64,
-                      mem_fraction_static=0.5, cuda_graph_max_bs=4)
-    Scheduler(told, PortArgs.init_new(told), 0, 0, 0, 0, None, None)
-    print("started", flush=True)
+    if __name__ == "__main__":  # it spawns processes
+        print("versions", sglang.__version__, torch.__version__, flush=True)
+        engine = sglang.Engine(model_path=sys.argv[1], load_format="dummy", skip_tokenizer_init=True,
+                               context_length=64, mem_fraction_static=0.5)
+        print("started", flush=True)
+        asked = {{"max_new_tokens": 4}}
+        print("answered", engine.generate(input_ids=[1, 2, 3], sampling_params=asked), flush=True)
+        engine.shutdown()
 {STOPPED.strip()}
 """
 PROGRAMS: Final = {"vllm": VLLM, "sglang": SGLANG}
+
+TOLD: Final = ("versions", "STOPPED", "started", "answered")
 
 NVML_OF_VLLM: Final = """
 class Same:
@@ -119,8 +122,8 @@ def main(server: str, python: str) -> None:
                 while (seen := scheduler.job(job))["state"] not in ENDED_STATES:
                     time.sleep(0.5)
                 said = scheduler.log(job).data.decode(errors="replace").splitlines()
-                told = [line for line in said if line.startswith(("versions", "STOPPED", "started", "answered"))]
-                print(f"adaptor {switch}: {seen['reason']}", *(told or said[-20:]), sep="\n  ", flush=True)
+                told = [line for line in said if line.startswith(TOLD) or re.match(r"(\w+\.)*\w*Error: ", line)]
+                print(f"adaptor {switch}: {seen['reason']}", *dict.fromkeys(told), sep="\n  ", flush=True)
 
 
 if __name__ == "__main__":

@@ -93,6 +93,15 @@ class Ran:
         before, first = self.kernels[-kernels - 1], self.kernels[-kernels]
         return before.ended_s <= self._event_s(before.ended_s) < first.ended_s
 
+    def told_apart(self, steps: int, each: int) -> int:
+        """How many of the last steps, of so many kernels each, begin with an event: at most these.
+
+        A host that is kept from a core may end its first two steps within a millisecond: then they share one.
+        """
+        is_one_gpu = len({kernel.gpu for kernel in self.kernels}) == 1  # else the last to be launched may end earlier
+        found = (few for few in range(steps, steps // 2, -1) if is_one_gpu and self.has_event_before(few * each))
+        return next(found, steps)
+
     def mean_step_s(self, steps: int, kernels: int) -> float:
         """Device time of the last steps, of so many kernels, with what the device waited for, but for turns.
 

@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from colane.adaptor.writer import CONTROL_OFFSET, SHARES
 from colane.agent.gate.audit import UNCHECKED
+from tests.adaptor.jobs import Job
 from tests.agent.agents import Running, running
 from tests.agent.lane import Lane
-from tests.emulated.conftest import LOOPS
+from tests.emulated.conftest import LOOPS, Loop
 from tests.emulated.handovers import START_S, late_kernels
 from tests.emulated.job.emulated_cuda.device import Kind
 from tests.emulated.machine import Machine
@@ -84,3 +86,16 @@ async def test_where_pids_are_of_another_namespace_it_is_said_that_turns_are_not
         await agent.until(lambda: lane.fake.reports[-1]["messages"].count(UNCHECKED) == 1, "it is said", START_S)
         await lane.end(agent, (1, 2))
     assert all(report["messages"].count(UNCHECKED) <= 1 for report in lane.fake.reports)
+
+
+@pytest.mark.parametrize("shares", [True, False])
+def test_a_second_process_waits_for_what_it_launched_where_its_job_shares_a_lane(
+    loop: Loop, job: Job, machine: Machine, *, shares: bool
+) -> None:
+    """The turn may be given up right behind its call, and what it launched would run in the next job's."""
+    with job.steps_path.open("r+b") as page:
+        page.seek(CONTROL_OFFSET + SHARES * 8)
+        page.write(int(shares).to_bytes(8, sys.byteorder))
+    loop("process_beside", "20", "0.05")
+    waited = [ran.counts().get("synchronize", 0) for ran in machine.all_ran()]
+    assert (max(waited) >= 50) is shares, "it has acted so often"

@@ -321,7 +321,7 @@ class Recorder:
         """The call of the model is over; another process than the one that takes turns waits for what it launched."""
         self._computing.discard(threading.get_ident())
         if self._beside is not None and not self._computing:
-            if is_launched and self._beside.waits:
+            if is_launched and self._beside.shares:  # the turn may be given up before it has run
                 safely(synchronize)
             self._beside.set_computes(computes=False)
 

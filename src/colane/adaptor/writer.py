@@ -349,6 +349,11 @@ class PageBeside:
         """Whether the process that reports there gives its turn up, or waits for it."""
         return bool(self._words[WAITS_WORD]) and _alive(self._words[PID_WORD])
 
+    @property
+    def shares(self) -> bool:
+        """Whether the job shares a lane."""
+        return bool(self._words[CONTROL_OFFSET // 8 + SHARES])
+
     def set_computes(self, *, computes: bool) -> None:
         """Say whether this process computes; of several, the last to say so."""
         if computes or self._words[BESIDE_WORD] == os.getpid():
