@@ -55,7 +55,7 @@ try:
 """
 SGLANG: Final = f"""
 import os, sys, traceback
-os.environ |= {{"HF_HUB_OFFLINE": "1", "SGLANG_ENABLE_JIT_DEEPGEMM": "0"}}
+os.environ |= {{"HF_HUB_OFFLINE": "1"}}
 try:
     import torch, sglang
     if __name__ == "__main__":  # it spawns processes
