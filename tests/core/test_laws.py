@@ -58,6 +58,7 @@ FAIR = ("easy-backfill", "srtf", "f-sched", "colane")
 VARIANTS: Mapping[str, Callable[[], Policy]] = {
     **HASTY,
     **{f"{name}, fair": partial(preset, name, usage_half_life_s=30.0) for name in FAIR},
+    **{f"colane, lanes {rule}": partial(create, f"colane:lanes={rule}") for rule in ("own", "single")},
 }
 policies = pytest.mark.parametrize("name", [*sorted(POLICIES), *VARIANTS])
 

@@ -19,11 +19,12 @@ from colane.scheduling.admissions.ageing import Ageing
 from colane.scheduling.engine.choices import FIRST
 from colane.scheduling.engine.contracts import Admission, Choice, Order, Source
 from colane.scheduling.engine.loop import Composed
-from colane.scheduling.mechanisms.cpu.arrays import InArrays, ReclaimCores
+from colane.scheduling.mechanisms.cpu.arrays import ReclaimCores
 from colane.scheduling.mechanisms.cpu.cpu_array import CpuArray
 from colane.scheduling.mechanisms.fairness.least_share import LeastShare
 from colane.scheduling.mechanisms.fairness.service import LeastAttained, SmallestPart, WorstFinish
 from colane.scheduling.mechanisms.price.gangs import ByExchange
+from colane.scheduling.mechanisms.topology.free import Free, NodesBy
 from colane.scheduling.orders.arrival import Arrival, LightestFirst
 from colane.scheduling.orders.length import LeastRemaining, Shortest
 from colane.scheduling.orders.price import ByShadowPrice
@@ -62,7 +63,7 @@ NEVER = st.just(Ageing(None))
 def in_arrays(draw: st.DrawFn, ageing: st.SearchStrategy[Ageing] = NEVER) -> Composed:
     """Any order, admissions, choice and turns, with arrays among any sources."""
     others: list[Source] = draw(st.lists(st.one_of(ALONE, BESIDE), max_size=2))
-    sources = (*draw(st.permutations([InArrays(), *others])), ReclaimCores())
+    sources = (*draw(st.permutations([Free(NodesBy.ARRAYS), *others])), ReclaimCores())
     admits: list[Admission] = [draw(ageing)]
     admits += draw(st.lists(st.sampled_from(LINES), max_size=1))
     return Composed(

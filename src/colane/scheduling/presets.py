@@ -17,7 +17,7 @@ from colane.scheduling.admissions.ageing import DAY_S, HOUR_S, WEEK_S, Ageing
 from colane.scheduling.admissions.backfill import Backfill
 from colane.scheduling.admissions.line import DepthMax, HeadOfLine
 from colane.scheduling.engine.loop import Composed, InTurn
-from colane.scheduling.mechanisms.cpu.arrays import InArrays, ReclaimCores
+from colane.scheduling.mechanisms.cpu.arrays import ReclaimCores
 from colane.scheduling.mechanisms.cpu.cpu_array import CpuArray
 from colane.scheduling.mechanisms.cpu.lending import CpuArrayBeside, GiveBack, ReclaimLent
 from colane.scheduling.mechanisms.deadlines.keeping import Deadlines
@@ -40,7 +40,7 @@ from colane.scheduling.mechanisms.sharing.beside_servers import BesideServers
 from colane.scheduling.mechanisms.sharing.beside_unmeasured import BesideUnmeasured
 from colane.scheduling.mechanisms.sharing.beside_utility import BesideByUtility
 from colane.scheduling.mechanisms.topology.connected import Fastest
-from colane.scheduling.mechanisms.topology.free import Free
+from colane.scheduling.mechanisms.topology.free import Free, NodesBy
 from colane.scheduling.mechanisms.topology.placement import Connected
 from colane.scheduling.orders.arrival import Arrival, InferenceFirst, LightestFirst
 from colane.scheduling.orders.length import LeastRemaining, Shortest
@@ -56,9 +56,10 @@ DAY: Final = Ageing(DAY_S)
 WEEK: Final = Ageing(WEEK_S)
 GANGS_SOONER: Final = Ageing(WEEK_S, gang_wait_ratio=5.0)
 
-PROMISES: Final = (Deadlines(), Guarantees())
-
 GAIN_MIN: Final = 0.1  # of a job's speed alone: sharing for less does not pay
+NO_LANES: Final = InLane(LaneRule.NO, gain_min=GAIN_MIN)
+
+PROMISES: Final = (Deadlines(), Guarantees())
 
 PRESETS: Final[tuple[Composed, ...]] = (
     # Baselines: whole GPUs, no job is stopped.
@@ -85,7 +86,7 @@ PRESETS: Final[tuple[Composed, ...]] = (
         turns=Turns(TurnRule.SRTF),
     ),
     # Paper D.
-    Composed("coda", LeastShare(ShareBy.GPUS), (InArrays(), ReclaimCores()), (WEEK,), cpu_jobs=CpuArray()),
+    Composed("coda", LeastShare(ShareBy.GPUS), (Free(NodesBy.ARRAYS), ReclaimCores()), (WEEK,), cpu_jobs=CpuArray()),
     # Paper C.
     Composed(
         "topo-aware", Arrival(),
@@ -95,7 +96,7 @@ PRESETS: Final[tuple[Composed, ...]] = (
     # The product's own.
     Composed(
         "colane", ByShadowPrice(),
-        (Fastest(), ReclaimLent(), BesideServers(unseen=True), BesideUnmeasured(), GANGS),
+        (Fastest(), ReclaimLent(), BesideServers(unseen=True), BesideUnmeasured(), NO_LANES, GANGS),
         (GANGS_SOONER,), sizes=PRICED_SIZES, choose=ByExchange(), chooser=ByPrice(), cpu_jobs=CpuArrayBeside(),
         moving=InTurn((GangMoves(), GiveBack())),
     ),

@@ -41,9 +41,10 @@ from colane.model.job_spec import parse_category
 from colane.model.plan import SetCores, Start
 from colane.scheduling.engine.loop import Composed
 from colane.scheduling.engine.options import with_options
-from colane.scheduling.mechanisms.cpu.arrays import InArrays, ReclaimCores
+from colane.scheduling.mechanisms.cpu.arrays import ReclaimCores
 from colane.scheduling.mechanisms.cpu.cpu_array import CpuArray
 from colane.scheduling.mechanisms.fairness.shares import ShareBy
+from colane.scheduling.mechanisms.topology.free import Free, NodesBy
 from colane.scheduling.registry import POLICIES, create
 
 GIB = 1 << 30
@@ -88,7 +89,7 @@ def _as_published(policy: str, name: str) -> Composed:
 
 def colane_with_arrays() -> Composed:
     """Jobs in the order of `colane`, each taking what is of most value, in CODA's arrays: parts as all others are."""
-    parts = InArrays(), ReclaimCores()
+    parts = Free(NodesBy.ARRAYS), ReclaimCores()
     return replace(POLICIES["colane"], name=COLANE, sources=parts, cpu_jobs=CpuArray(), chooser=None, moving=None)
 
 

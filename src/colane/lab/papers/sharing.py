@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -33,6 +33,7 @@ from colane.lab.papers.claims import (
 from colane.lab.papers.gpu_results import GpuResults, newest
 from colane.lab.papers.sharing_memory import Tables, memory_claims, read_tables, serving_claims, transfer_claim
 from colane.lab.papers.sharing_scenes import (
+    COLANE,
     FAIR,
     FIFO,
     NO_GAIN,
@@ -180,6 +181,7 @@ def evaluate(tables: Path | None, effort: Effort = FULL) -> SharingEvaluation:
     found = read_tables(directory)
     effort.tell("100 jobs on one P100")
     batch = experiment_of(_batch(directory), found)
+    lanes = _rows(experiment_of(replace(_batch(directory), policies=COLANE), found))
     effort.tell("300 alike jobs")
     sweeps = [experiment_of(_sweep(*kind), found) for kind in SWEEPS]
     plain = [experiment_of(_sweep(id_, workload, NO_GAIN), found) for id_, workload, _ in SWEEPS]
@@ -192,6 +194,12 @@ def evaluate(tables: Path | None, effort: Effort = FULL) -> SharingEvaluation:
         *_table_claims(batch),
         _speedup_claim(batch),
         _makespan_claim(batch),
+        Claim(
+            "B-a-colane",
+            "those jobs under colane, without lanes as by default and with them",
+            tuple(ours(name, str(row)) for name, row in lanes.items()),
+            TRACE_WORLD,
+        ),
         *serving_claims(found),
         *(_sweep_claim(*each) for each in zip(sweeps, plain, SWEEPS, strict=True)),
         sharing_claim(sharing),

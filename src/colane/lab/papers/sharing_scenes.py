@@ -223,6 +223,9 @@ FAIR = preset("fair", max_wait_s=None)
 """The paper's policies: no job is served out of turn for having waited long, and PACK's lanes hold one job each, as in
 the released code. `pack-turns` is the printed algorithm 1, which lets jobs into lanes that are there."""
 
+COLANE = tuple([create(name) for name in ("colane", "colane:lanes=own", "colane:lanes=single")])
+"""The product's own without lanes, as by default, and with them."""
+
 NO_GAIN = Gain(lanes=2, rho=1.0)
 
 

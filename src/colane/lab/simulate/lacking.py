@@ -12,7 +12,7 @@ from colane.model.placement import TurnRule
 from colane.perf.beliefs import Beliefs
 from colane.scheduling.admissions.backfill import Backfill
 from colane.scheduling.engine.loop import Composed
-from colane.scheduling.mechanisms.cpu.arrays import InArrays
+from colane.scheduling.mechanisms.cpu.arrays import ReclaimCores
 from colane.scheduling.mechanisms.elastic.fair_throughput import FairThroughput
 from colane.scheduling.mechanisms.fairness.least_share import LeastShare
 from colane.scheduling.mechanisms.fairness.service import SmallestPart, WorstFinish
@@ -63,7 +63,7 @@ NEEDS: Final[Mapping[str, tuple[Callable[[Composed], bool], Callable[[TraceJob, 
     "occupancy": (lambda policy: any(isinstance(one, BesideLightest) for one in policy.sources), has_occupancy),
     "sizes": (lambda policy: isinstance(policy.sizes, FairThroughput), lambda job, _: bool(job.spec.sizes)),
     "cores": (
-        lambda policy: any(isinstance(one, InArrays) for one in policy.sources),
+        lambda policy: any(isinstance(one, ReclaimCores) for one in policy.sources),
         lambda job, _: job.spec.cores > 0,
     ),
     "owner": (

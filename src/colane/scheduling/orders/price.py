@@ -53,7 +53,10 @@ class Objective(StrEnum):
     MAKESPAN = "makespan"  # the earliest end of all: those with most left first
     FAIR = "fair"
     """Like service for users, or groups where jobs name one: a second of one that has had less counts more."""
+    DRF = "drf"  # like shares for them: a second of one whose jobs hold fewer GPUs now counts more (CODA, DRF of GPUs)
 
+
+FAIR: Final = (Objective.FAIR, Objective.DRF)  # those that weigh what is left, and prices, by what owners are owed
 
 HALF: Final = 0.5  # rounds that a job waits for those of its own on average
 
@@ -127,7 +130,8 @@ class ByShadowPrice:
     def bind(self, draft: Draft, pool: str) -> BoundOrder:
         expected, is_by_left = expected_now(draft, pool), self.objective is Objective.JCT
         left_s, by_left = expected.rest_s, self._by_left(expected)
-        owed = _owed(draft, pool) if self.objective is Objective.FAIR else None
+        is_fair = self.objective in FAIR
+        owed = _owed(draft, pool, by_share=self.objective is Objective.DRF) if is_fair else None
         if owed is not None:
             rank = _owed_first(by_left, owed)
         else:
@@ -141,7 +145,7 @@ class ByShadowPrice:
         firsts: Callable[[FirstOf], Firsts] | None = None
         line: Callable[[ClassKey], Iterator[Entry]] = no_line
         plan_walks: Callable[[], PlanWalks] | None = None
-        if self.objective is Objective.FAIR:
+        if is_fair:
             walk = ranked(draft, each_ranked(draft, held))
             plan_walks = partial(WalksByRank, draft, held)
         elif len(draft.view.derived(Users).lines(pool)) > 1:
@@ -327,14 +331,14 @@ class Prices:
         return self._ranked
 
 
-def _owed(draft: Draft, pool: str) -> Callable[[Job], float]:
-    """How many times as much each job of a pool counts for the service that its owner has had, by weight."""
+def _owed(draft: Draft, pool: str, *, by_share: bool) -> Callable[[Job], float]:
+    """How many times as much each job counts for what its owner has had, or for the GPUs it holds, by weight."""
     had: Counter[str] = Counter()
     weights: dict[str, float] = {}
     for job in draft.view.jobs.values():
         if job.spec.pool == pool:
             owner = sharing_domain(job.spec, ShareBetween.GROUP)
-            had[owner] += int(attained_gpu_s(job, draft.now_s))
+            had[owner] += len(job.gpus_held) if by_share else int(attained_gpu_s(job, draft.now_s))
             if job.spec.gpus > 0 and (job.placement is not None or job.is_waiting):
                 weights[owner] = job.spec.weight
     usual = sum([had[owner] / weight for owner, weight in weights.items()]) / max(1, len(weights))
@@ -379,6 +383,7 @@ BECAUSE = {
     Objective.JCT: "it has less left to do",
     Objective.MAKESPAN: "it has more left to do",
     Objective.FAIR: "its owner has had less",
+    Objective.DRF: "its owner's jobs hold fewer GPUs",
 }
 
 

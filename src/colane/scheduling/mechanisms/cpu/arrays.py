@@ -1,6 +1,6 @@
-"""CODA's GPU arrays (paper D, section V): where small and large jobs go, and what they take back from borrowers.
+"""CODA's GPU arrays (paper D, section V): what small and large jobs take back from borrowers.
 
-A pool is divided into a 4-GPU and a 1-GPU sub-array. A job goes to its own first, else borrows of the other. Idle cores
+A job goes to GPUs of its own sub-array first, else borrows of the other (`topology.free`, `NodesBy.ARRAYS`). Idle cores
 that are kept for jobs with GPUs are lent to jobs without; when a job with GPUs needs them, the borrowers are aborted.
 When a large job finds no whole node in its sub-array, small borrowers there are stopped and go on elsewhere.
 """
@@ -19,11 +19,9 @@ from colane.model.phases import LEAVING, MOVABLE
 from colane.model.plan import Stop
 from colane.model.reason import Reason, Why
 from colane.model.resources import Resources, host_needs
-from colane.scheduling.engine.choices import fastest_first
 from colane.scheduling.engine.contracts import Candidate, Classes, Order, SchedulingContext
-from colane.scheduling.engine.usual import BoundSourceDefaults, SourceDefaults, UsualSource
-from colane.scheduling.mechanisms.cpu.array_demand import LARGE_GPUS, ArrayDemand
-from colane.scheduling.mechanisms.topology.free import any_free, on_node, over_nodes
+from colane.scheduling.engine.usual import BoundSourceDefaults, SourceDefaults
+from colane.scheduling.mechanisms.topology.array_demand import LARGE_GPUS, SubArrays
 
 ABORTS_MAX = 3
 """A borrower is stopped for others so often, and begins anew; the paper says nothing, and some would never end."""
@@ -34,79 +32,6 @@ class AtCap(StrEnum):
 
     ENDS = "ends"  # it may borrow again, and when it is stopped once more it is not queued again
     WAITS = "waits"  # it borrows no more: it waits for cores of its own array, and is not stopped again
-
-
-@dataclass(frozen=True, slots=True)
-class InArrays(UsualSource):
-    """Free GPUs, those of the job's own sub-array first, there of the node with the fewest free."""
-
-    def bind(self, context: SchedulingContext) -> BoundInArrays | None:
-        return BoundInArrays(context) if context.explains or any_free(context) else None
-
-
-class BoundArray(BoundSourceDefaults):
-    """What both sources of arrays have in common."""
-
-    def __init__(self, context: SchedulingContext) -> None:
-        self._context = context
-        self._draft = context.draft
-        self._demand = context.draft.view.derived(ArrayDemand)
-        self._found: set[int] | None = None
-
-    def may_help(self, classes: Classes) -> Classes | None:
-        return classes
-
-    @property
-    def _large(self) -> set[int]:
-        """Nodes of the 4-GPU sub-array, by order; most plans look for none."""
-        if self._found is None:
-            self._found = self._demand.large_nodes(self._draft.view, self._context.pool)
-        return self._found
-
-    def _is_foreign(self, node: NodeState, spec: JobSpec) -> bool:
-        """Whether a node is of the other sub-array."""
-        return (spec.gpus >= LARGE_GPUS) is not (node.order in self._large)
-
-
-class BoundInArrays(BoundArray):
-    """`InArrays` for one plan."""
-
-    def __init__(self, context: SchedulingContext) -> None:
-        super().__init__(context)
-        waiting = [need.gpus for _, need in context.draft.view.queue(context.pool).classes if need.gpus >= LARGE_GPUS]
-        self._large_need = min(waiting, default=0)
-
-    def _is_lent(self, node: NodeState, spec: JobSpec) -> bool:
-        """Whether a job of the other sub-array may have GPUs of a node: not where a large one that waits could have it.
-
-        Else a job that was stopped for that one would come back before it.
-        """
-        if not self._large_need or spec.gpus >= LARGE_GPUS:
-            return True
-        jobs = [self._draft.view.job(job) for job in node.jobs]
-        held = sum([job.gpu_count for job in jobs if job.gpu_count >= LARGE_GPUS])
-        return len(node.node.gpus) - held < self._large_need
-
-    def candidates(self, _job: Job, spec: JobSpec) -> Iterator[Candidate]:
-        """Over several nodes where no one has room and the job may span them."""
-        draft = self._draft
-        types = fastest_first(draft, spec, draft.view.gpu_types_for(spec))
-        for kind in types if spec.fits_one_node else ():
-            for node in self._own_first(spec, kind):
-                gpus = on_node(draft, spec, kind, node)
-                if gpus is not None:
-                    yield Candidate(gpus, Reason(Why.FREE_GPU, {"gpu": str(gpus[0].id)}))
-        spread = over_nodes(draft, spec, types) if spec.multi_node else None
-        if spread is not None:
-            yield Candidate(spread, Reason(Why.FREE_GPU, {"gpu": str(spread[0].id)}))
-
-    def _own_first(self, spec: JobSpec, kind: str) -> list[NodeState]:
-        """Nodes with enough free GPUs of a type, those of its own sub-array first, each from the fewest free."""
-        draft = self._draft
-        orders = draft.free((spec.pool, kind)).nodes_fullest_first(spec.gpus)
-        nodes = [draft.view.node_at(order) for order in orders]
-        own = [node for node in nodes if not self._is_foreign(node, spec)]
-        return own + [node for node in nodes if self._is_foreign(node, spec) and self._is_lent(node, spec)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,18 +58,23 @@ class Reclaim(NamedTuple):
     promised: Resources  # what of the host that comes free it will use
 
 
-class BoundTakeBack(BoundArray):
+class BoundTakeBack(BoundSourceDefaults):
     """`ReclaimCores` for one plan."""
 
     moves_small: bool = True  # whether small jobs leave nodes of the 4-GPU sub-array for a large one
 
     def __init__(self, context: SchedulingContext, aborts_max: int, at_cap: AtCap) -> None:
-        super().__init__(context)
+        self._context = context
+        self._draft = context.draft
+        self._arrays = SubArrays(context)
         self._aborts_max = aborts_max
         self._at_cap = at_cap
         self._taken: set[JobId] = set()
         self._promised: dict[int, Resources] = {}
         context.draft.plan_after_moves(context.pool)
+
+    def may_help(self, classes: Classes) -> Classes | None:
+        return classes
 
     def candidates(self, job: Job, spec: JobSpec) -> Iterator[Candidate]:
         """Over several nodes where no one can be made free and the job may span them."""
@@ -248,7 +178,7 @@ class BoundTakeBack(BoundArray):
         gpus = gpus[:ranks]
         if not self.moves_small or len(gpus) == ranks or ranks < spec.gpus or spec.gpus < LARGE_GPUS:
             return gpus, ()
-        if node.order not in self._large:
+        if node.order not in self._arrays.large:
             return gpus, ()
         movers: list[Job] = []
         for job in self._small_ones(node):

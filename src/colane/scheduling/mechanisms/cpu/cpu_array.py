@@ -17,11 +17,11 @@ from colane.model.reason import Reason, Why
 from colane.model.words import count
 from colane.scheduling.engine.contracts import ClassKey
 from colane.scheduling.engine.user_weights import ALL_ALIKE, UserWeights
-from colane.scheduling.mechanisms.cpu.array_demand import ArrayDemand
 from colane.scheduling.mechanisms.cpu.arrays import ABORTS_MAX, AtCap, may_borrow
 from colane.scheduling.mechanisms.cpu.cpu_lines import CpuLines
 from colane.scheduling.mechanisms.cpu.free_cores import DraftCores, FreeCores
 from colane.scheduling.mechanisms.fairness.least_share import UserLine
+from colane.scheduling.mechanisms.topology.array_demand import ArrayDemand
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,9 +24,9 @@ from colane.model.resources import Resources
 from colane.scheduling.engine.contracts import Candidate, Order, SchedulingContext
 from colane.scheduling.engine.user_weights import ALL_ALIKE, UserWeights
 from colane.scheduling.engine.usual import SourceDefaults, UsualMoving
-from colane.scheduling.mechanisms.cpu.array_demand import ArrayDemand
 from colane.scheduling.mechanisms.cpu.arrays import ABORTS_MAX, AtCap, BoundTakeBack
 from colane.scheduling.mechanisms.cpu.cpu_array import ArrayPlacer, CpuArray
+from colane.scheduling.mechanisms.topology.array_demand import ArrayDemand
 from colane.scheduling.mechanisms.topology.connected import speed_on
 
 

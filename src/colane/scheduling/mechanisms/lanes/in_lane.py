@@ -55,6 +55,7 @@ class ShareWhen(StrEnum):
 class LaneRule(StrEnum):
     """Which lane a newcomer gets."""
 
+    NO = "no"  # none: no job comes to a GPU for its memory's sake
     OWN = "own"  # one of its own while there is room, else a share of one (paper B, algorithm 1, corrected)
     SINGLE = "single"  # all jobs of a GPU take turns in one (the paper's FAIR and SRTF)
     SALUS = "salus"
@@ -90,7 +91,7 @@ class InLane(UsualSource):
     @property
     def is_idle(self) -> bool:
         """Whether it does nothing."""
-        return self.share_when is ShareWhen.NEVER
+        return self.share_when is ShareWhen.NEVER or self.lanes is LaneRule.NO
 
     def bind(self, context: SchedulingContext) -> BoundLane | None:
         return None if self.is_idle else BoundLane(self, context)

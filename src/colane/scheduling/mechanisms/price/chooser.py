@@ -53,7 +53,7 @@ from colane.scheduling.mechanisms.sharing.groups import GpuGroup, others
 from colane.scheduling.mechanisms.sharing.sharing_places import made_for
 from colane.scheduling.mechanisms.sharing.sharing_values import BURDEN_MIN, JOBS_PER_GPU_MAX
 from colane.scheduling.mechanisms.topology.connected import BoundFastest, speed_on
-from colane.scheduling.mechanisms.topology.free import any_free
+from colane.scheduling.mechanisms.topology.free import NodesBy, any_free
 
 HEADS_MAX: Final = 4
 """Of jobs alike in their needs so many are looked at: one moved less often may go before one with less left."""
@@ -93,6 +93,7 @@ class ByPrice:
     makes_way: bool = True  # whether jobs move off a GPU to which a parked job is bound
     parts: bool = True  # whether one of the jobs on a GPU waits that are worth more without it
     jobs_per_gpu_max: int = JOBS_PER_GPU_MAX  # jobs on one GPU at most
+    nodes: NodesBy = NodesBy.FIRST  # which node with free GPUs is taken
     look_at_all_max: int = 64  # in a pool of no more GPUs everything is looked at each time
 
     def serve(self, context: SchedulingContext, take: Take) -> None:
@@ -150,7 +151,7 @@ class _Chooser:
         self._queue = context.queue
         self._take = take
         self._changes = GpuChanges(context, settings.jobs_per_gpu_max)
-        self._fastest = BoundFastest(context)
+        self._fastest = BoundFastest(context, settings.nodes)
         self._back = BoundReturn(context)
         self._lent = next((source for source in context.bound_sources if source.frees_host), None)
         self._live = context.draft.view.derived(LiveJobs).pool(context.pool)

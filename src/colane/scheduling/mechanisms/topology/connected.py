@@ -23,7 +23,7 @@ from colane.perf.utility import NEUTRAL, Measure, Weights
 from colane.scheduling.engine.contracts import Candidate, Classes, Order, Outlook, SchedulingContext
 from colane.scheduling.engine.usual import BoundSourceDefaults, SourceDefaults
 from colane.scheduling.engine.waiting import Waits
-from colane.scheduling.mechanisms.topology.free import BoundFree, Free, any_free, on_node
+from colane.scheduling.mechanisms.topology.free import BoundFree, Free, NodesBy, any_free, on_node
 from colane.scheduling.mechanisms.topology.node_fit import exact
 from colane.scheduling.mechanisms.topology.sites import residents
 from colane.scheduling.mechanisms.topology.utility_placer import (
@@ -86,9 +86,11 @@ class BoundConnected(BoundSourceDefaults):
 class Fastest(SourceDefaults):
     """Free GPUs of the type on which a job is fastest, well connected where it has several (see the module)."""
 
+    nodes: NodesBy = NodesBy.FIRST  # which node is taken, but for its connections where it is not by `arrays`
+
     def bind(self, context: SchedulingContext) -> BoundFastest | None:
         """For one plan."""
-        return BoundFastest(context) if context.explains or any_free(context) else None
+        return BoundFastest(context, self.nodes) if context.explains or any_free(context) else None
 
     def min_runtime_before_preemption_s(self, _order: Order) -> float:
         """No job is stopped."""
@@ -98,9 +100,10 @@ class Fastest(SourceDefaults):
 class BoundFastest(BoundSourceDefaults):
     """Of each type one place is offered: the first free GPU, or for several GPUs those of highest utility."""
 
-    def __init__(self, context: SchedulingContext) -> None:
+    def __init__(self, context: SchedulingContext, nodes: NodesBy = NodesBy.FIRST) -> None:
         self._draft = context.draft
-        self._free = BoundFree(Free(), context)
+        self._free = BoundFree(Free(nodes), context)
+        self._in_arrays = nodes is NodesBy.ARRAYS
         self._waits = Waits(context.draft, context.pool, context.queue)
         self._connected = BoundConnected(context, postpones=True)
         self._knows_neighbours = len(context.draft.beliefs.neighbours) > 0
@@ -115,8 +118,8 @@ class BoundFastest(BoundSourceDefaults):
                     yield candidate
 
     def _first(self, job: Job, spec: JobSpec) -> Candidate | None:
-        if spec.gpus == 1 and not spec.utility_min and not self._knows_neighbours:
-            if self._waits.outstays(job):
+        if (spec.gpus == 1 or self._in_arrays) and not spec.utility_min and not self._knows_neighbours:
+            if spec.gpus == 1 and self._waits.outstays(job):
                 return self._not_awaited(job, spec)
             return next(self._free.candidates(job, spec), None)
         candidate = next(self._connected.candidates(job, spec), None)

@@ -17,6 +17,7 @@ from colane.model.reason import Reason, Why
 from colane.scheduling.engine.choices import fastest_first
 from colane.scheduling.engine.contracts import Candidate, Classes, ClassKey, Outlook, SchedulingContext
 from colane.scheduling.engine.usual import BoundSourceDefaults, UsualSource
+from colane.scheduling.mechanisms.topology.array_demand import SubArrays
 
 
 class NodesBy(StrEnum):
@@ -25,6 +26,7 @@ class NodesBy(StrEnum):
     FIRST = "first"  # the first in order of registration; its lowest GPUs
     SOCKET = "socket"  # the first in order of registration; GPUs of its first sockets first
     FULLEST = "fullest"  # the one with the fewest free; GPUs of its fullest sockets first
+    ARRAYS = "arrays"  # of the job's own sub-array (CODA: of 4 GPUs and more, or fewer), else borrowed; the fullest
 
 
 Arrange = Callable[[list[GpuLoad]], list[GpuLoad]]  # puts the free GPUs of a node in the order in which they are taken
@@ -45,6 +47,7 @@ ARRANGE: dict[NodesBy, Arrange | None] = {
     NodesBy.FIRST: None,
     NodesBy.SOCKET: by_socket,
     NodesBy.FULLEST: fullest_socket_first,
+    NodesBy.ARRAYS: None,
 }
 
 
@@ -80,9 +83,12 @@ class BoundFree(BoundSourceDefaults):
         self._nodes = source.nodes
         self._arrange = ARRANGE[source.nodes]
         self._gpu_types = source.gpu_types
+        self._arrays = SubArrays(context) if source.nodes is NodesBy.ARRAYS else None
 
     @property
     def outlook(self) -> Outlook:
+        if self._arrays is not None:  # arrays are as large as those that wait ask for
+            return Outlook.ALL
         return Outlook.NEWCOMERS if any_free(self._context) else Outlook.NONE
 
     def candidates(self, job: Job, spec: JobSpec) -> Iterator[Candidate]:
@@ -106,9 +112,11 @@ class BoundFree(BoundSourceDefaults):
             if spread is not None:
                 yield Candidate(spread, self._reason(spread))
 
-    def _nodes_with(self, spec: JobSpec, kind: str) -> Iterator[int]:
+    def _nodes_with(self, spec: JobSpec, kind: str) -> Iterable[int]:
         """Order numbers of the nodes with enough free GPUs of a type."""
         index = self._draft.free((spec.pool, kind))
+        if self._arrays is not None:
+            return self._arrays.own_first(spec, index.nodes_fullest_first(spec.gpus))
         is_fullest = self._nodes is NodesBy.FULLEST
         return index.nodes_fullest_first(spec.gpus) if is_fullest else index.nodes_with(spec.gpus)
 

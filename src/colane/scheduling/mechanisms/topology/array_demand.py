@@ -7,13 +7,14 @@ decides as before; a pool without any is not divided.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from math import ceil
 
 from colane.core.cluster.bookings import NodeState
 from colane.core.cluster.contents import NodesMatterNot
 from colane.core.cluster.view import ClusterView
-from colane.model.job import Job
+from colane.model.job import Job, JobSpec
+from colane.scheduling.engine.contracts import SchedulingContext
 from colane.scheduling.engine.live import LiveJobs
 
 LARGE_GPUS = 4  # a job with as many GPUs belongs to the 4-GPU sub-array (section V)
@@ -107,6 +108,43 @@ class ArrayDemand(NodesMatterNot):
             demand.large_gpus += change * spec.gpus
         else:
             demand.small_gpus += change * spec.gpus
+
+
+class SubArrays:
+    """Nodes of the 4-GPU and of the 1-GPU sub-array, in one plan."""
+
+    def __init__(self, context: SchedulingContext) -> None:
+        self._context = context
+        self._found: set[int] | None = None
+        waiting = [need.gpus for _, need in context.draft.view.queue(context.pool).classes if need.gpus >= LARGE_GPUS]
+        self._large_need = min(waiting, default=0)
+
+    @property
+    def large(self) -> set[int]:
+        """Nodes of the 4-GPU sub-array, by order; most plans look for none."""
+        if self._found is None:
+            view = self._context.draft.view
+            self._found = view.derived(ArrayDemand).large_nodes(view, self._context.pool)
+        return self._found
+
+    def own_first(self, spec: JobSpec, orders: Iterable[int]) -> list[int]:
+        """Of these nodes those of a job's own sub-array, then those of the other that it may borrow."""
+        own, foreign = list[int](), list[int]()
+        for order in orders:
+            (own if (spec.gpus >= LARGE_GPUS) is (order in self.large) else foreign).append(order)
+        return own + [order for order in foreign if self._is_lent(order, spec)]
+
+    def _is_lent(self, order: int, spec: JobSpec) -> bool:
+        """Whether a job of the other sub-array may have GPUs of a node: not where a large one that waits could have it.
+
+        Else a job that was stopped for that one would come back before it.
+        """
+        if not self._large_need or spec.gpus >= LARGE_GPUS:
+            return True
+        view = self._context.draft.view
+        node = view.node_at(order)
+        held = sum([view.job(job).gpu_count for job in node.jobs if view.job(job).gpu_count >= LARGE_GPUS])
+        return len(node.node.gpus) - held < self._large_need
 
 
 def _gpus_of(node: NodeState, types: Collection[str]) -> int:
