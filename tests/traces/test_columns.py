@@ -234,3 +234,82 @@ def test_a_part_of_a_gpu_is_read_of_any_table(tmp_path: Path) -> None:
     path.write_text("When;Ran;Devices\n0;60;0.5\n1;60;2.5\n2;60;2.0\n")
     found = read(path, "columns:submit=When,duration=Ran,gpus=Devices")
     assert [(job.spec.gpus, round(job.gpu_ratio, 3)) for job in found.jobs] == [(1, 0.5), (3, 0.833), (2, 1.0)]
+
+
+SLURM_RUNS = """JobID|User|Partition|State|Submit|Start|End|Elapsed|AllocTRES|
+12|ann|gpu|COMPLETED|2024-01-01T00:00:00|2024-01-01T00:01:00|2024-01-01T01:01:00|01:00:00|cpu=8,gres/gpu=2,node=1|
+12.batch|||COMPLETED|2024-01-01T00:01:00|2024-01-01T00:01:00|2024-01-01T01:01:00|01:00:00|cpu=8,gres/gpu=2,node=1|
+12.extern|||COMPLETED|2024-01-01T00:01:00|2024-01-01T00:01:00|2024-01-01T01:01:00|01:00:00|billing=8,cpu=8,node=1|
+12.0|||COMPLETED|2024-01-01T00:01:00|2024-01-01T00:01:00|2024-01-01T01:01:00|01:00:00|cpu=8,gres/gpu=2|
+13_3|bob|gpu|TIMEOUT|2024-01-01T00:05:00|2024-01-01T00:06:00|2024-01-02T02:09:04|1-02:03:04|gres/gpu:a100=1,gres/gpu=1|
+13_[4-9]|bob|gpu|PENDING|2024-01-01T00:05:00|Unknown|Unknown|00:00:00||
+14|bob|gpu|RUNNING|2024-01-01T00:05:00|2024-01-01T00:06:00|Unknown|00:10:00|cpu=4,gres/gpu=1|
+15|bob|gpu|CANCELLED by 1001|2024-01-01T00:07:00|None|2024-01-01T00:09:30|00:00:00||
+16|bob|gpu|NODE_FAIL|2024-01-01T00:07:00|2024-01-01T00:08:00|2024-01-01T00:09:30|00:01:30|gres/gpu=1|
+16|bob|gpu|COMPLETED|2024-01-01T00:09:31|2024-01-01T00:10:00|2024-01-01T00:11:30|01:30.500|gres/gpu=1|
+17+1|bob|gpu|CANCELLED by 1001|2024-01-01T00:12:00|2024-01-01T00:12:00|2024-01-01T00:13:00|00:01:00|gres/gpu=1|
+"""
+"""Steps, an element of an array, one that waits, one that never ran, one that ran twice (`sacct -D`), a part of two."""
+
+ARCHIVE = "; Version: 2.2\n;MaxJobs: 2\n 1 0 5 600 4 1e+05 -1 4 9 -1 1 3 1 -1 1 -1 -1 -1\n; so\n\n"
+PLAIN = "JobID           JobName  Partition\n------------ ---------- ----------\n12           a          gpu\n"
+COMMENTED = "# exported, 2024\n# by ann\n\nJob Id;Submit Time;Run Time (s);# GPUs\n1;0;600;2\n2;2.5;60;1\n"
+BARE = "1,2024-01-01 00:00:00,600,2\n2,2024-01-01 00:00:02.5,60,1\n"
+
+WAYS: dict[str, Callable[[str], str]] = {
+    "as-it-is": str,
+    "crlf": lambda text: text.replace("\n", "\r\n"),
+    "byte-order-mark": lambda text: "\ufeff" + text,
+    "no-last-bar": lambda text: text.replace("|\n", "\n"),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_what_slurm_logs_of_every_kind_of_job(tmp_path: Path, way: str) -> None:
+    path = tmp_path / "log"
+    path.write_bytes(WAYS[way](SLURM_RUNS).encode())
+    found = read(path)
+    jobs = [(job.spec.name, job.submit_s, job.duration_s, job.spec.gpus) for job in found.jobs]
+    assert jobs == [("12", 0, 3600, 2), ("13_3", 300, 93784, 1), ("16", 571, 90.5, 1), ("17+1", 720, 60, 1)]
+    assert [note.many for note in found.notes] == [3, 2, 1, 1]
+    assert found.said[-1].startswith("2 jobs recorded as failed or stopped, simulated for as long as recorded, once")
+
+
+@pytest.mark.parametrize("way", ["as-it-is", "crlf", "byte-order-mark"])
+@pytest.mark.parametrize(
+    ("text", "columns", "jobs"),
+    [
+        (ARCHIVE, None, [(0, 600, 4)]),
+        (COMMENTED, "submit=Submit Time,duration=Run Time (s),gpus=# GPUs", [(0, 600, 2), (2.5, 60, 1)]),
+        (BARE, "submit=2,duration=3,gpus=4,id=1", [(0, 600, 2), (2.5, 60, 1)]),
+    ],
+)
+def test_comments_odd_headers_and_none(
+    tmp_path: Path, way: str, text: str, columns: str | None, jobs: list[tuple[float, float, int]]
+) -> None:
+    path = tmp_path / "log"
+    path.write_bytes(WAYS[way](text).encode())
+    found = read(path, columns and f"columns:{columns}").jobs
+    assert [(job.submit_s, job.duration_s, job.spec.gpus) for job in found] == jobs
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (PLAIN, "column 'submit': no column says .*: print it by sacct -p"),
+        (
+            SLURM_RUNS.replace("01:00:00", "UNLIMITED"),
+            "column 'Elapsed': .*hours:minutes:seconds, got 'UNLIMITED'",
+        ),
+        (ARCHIVE.replace(" -1 -1 -1\n", "\n"), "column 'partition': the first job has 15 numbers, expected 18"),
+        ("; Version: 2.2\n", "the first job has 0 numbers, expected 18"),
+        (COMMENTED, "'submit=Submit Time,duration=Run Time .s.,gpus=# GPUs'"),
+        (BARE, "it has no header, and 4 columns; say by number which columns are what"),
+    ],
+)
+def test_an_odd_table_is_refused_in_a_line_with_the_way_to_go(tmp_path: Path, text: str, said: str) -> None:
+    path = tmp_path / "log"
+    path.write_text(text)
+    with pytest.raises(InputFileError, match=said) as caught:
+        read(path)
+    assert "\n" not in str(caught.value)

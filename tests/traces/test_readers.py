@@ -327,7 +327,7 @@ def test_a_bad_row_is_named_or_skipped_and_counted(file: File, row: str, column:
         ('submit_s,user\n1,"ann\n', "is not a ','-separated table"),
         (
             "who,knows\n1,2\n",
-            r"'who,knows'; say which columns are what: --columns submit=COLUMN.*; known formats: colane \(",
+            r"'who,knows'; say which columns are what: --columns submit=COLUMN.*; known formats: colane, ",
         ),
     ],
 )

@@ -55,7 +55,7 @@ def read_text(path: Path) -> str:
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise InputFileError(path, f"is not a whole gzip file ({error})") from error
     except UnicodeDecodeError as error:
-        raise InputFileError(path, f"is not UTF-8 text (byte {error.start})") from error
+        raise InputFileError(path, f"is not UTF-8 text (byte {error.start}): save it as UTF-8") from error
     except OSError as error:
         raise InputFileError(path, f"cannot be read: {error.strerror or error}") from error
     if (nul := text.find("\0")) >= 0:  # of a file damaged on disk, or written in another encoding

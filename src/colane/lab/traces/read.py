@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -105,7 +106,7 @@ def read(
             no job is left.
     """
     path = Path(path)
-    text = read_text(path)
+    text = _uncommented(read_text(path))
     head = text[:HEAD_CHARS]
     form = _told(path, head) if format_name is None else _named(path, format_name)
     with collector_held():
@@ -149,10 +150,18 @@ def _told(path: Path, head: str) -> Format:
         if misfit.is_more:
             rest = f"is no column of {_called(form)}, which the rest is like: --format {form.name} leaves it out"
         raise InputFileError(path, rest, line=1, column=misfit.column)
-    known = ", ".join(map(_called, FORMATS.values()))
+    known = ", ".join(FORMATS)
     raise InputFileError(
         path, f"is of no known format: {_beginning(head)}{columns.offered(head)}; known formats: {known}", line=1
     )
+
+
+def _uncommented(text: str) -> str:
+    """The file with lines blank that begin with `#` before a header."""
+    found = re.match(r"(?:#.*\n|\s*\n)+", text)
+    rest = "" if found is None else text[found.end() :][:HEAD_CHARS]
+    is_said = found is not None and "#" in found[0] and is_header(first_row(rest, columns.delimiter_of(rest)))
+    return found[0].count(NEW_LINE) * NEW_LINE + text[found.end() :] if found is not None and is_said else text
 
 
 def _called(form: Format) -> str:
@@ -164,4 +173,4 @@ def _beginning(head: str) -> str:
     row = first_row(head, "\t" if "\t" in head.partition("\n")[0] else ",")
     if len(row) > 1 and not is_header(row):
         return f"it has no header, and {len(row)} columns"
-    return f"its first line is {head.partition(NEW_LINE)[0][:80]!r}"
+    return f"its first line is {head.lstrip().partition(NEW_LINE)[0][:80]!r}"

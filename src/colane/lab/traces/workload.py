@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -136,6 +137,12 @@ class Note(NamedTuple):
         return f"{count(self.many, self.noun)} {self.what}"
 
 
+ILL: Final = re.compile(r"(?i)fail|time|node_|out.?of.?mem|oom|kill|cancel|boot|deadline|evict|lost")
+"""How words of traces begin that say of a job that it did not end well."""
+
+RUN_WELL: Final = "recorded as failed or stopped, simulated for as long as recorded, once, and as ended well"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
     """Jobs in order of submission."""
@@ -157,7 +164,8 @@ class Workload:
     def said(self) -> tuple[str, ...]:
         """What was left out, changed or not looked at, one clause each."""
         unused = (f"columns not used: {', '.join(self.unused)}",) if self.unused else ()
-        return tuple(map(str, self.notes)) + unused
+        ill = sum(job.cancelled_s is None and bool(ILL.match(job.outcome)) for job in self.jobs)
+        return tuple(map(str, (*self.notes, Note(ill, "job", RUN_WELL)) if ill else self.notes)) + unused
 
     @property
     def span_s(self) -> float:

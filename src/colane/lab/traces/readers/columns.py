@@ -12,10 +12,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from shlex import quote
 from typing import Any, Final, NamedTuple
 
 from colane.lab.traces import cells
-from colane.lab.traces.layout import Bare, Header, Misfit, first_row, is_header
+from colane.lab.traces.layout import HEAD_CHARS, Bare, Header, Misfit, first_row, is_header
 from colane.lab.traces.readers.assemble import Columns, Options, assemble, gpus_of_share, span
 from colane.lab.traces.readers.lists import NOT_ENDED, NOTHING
 from colane.lab.traces.sheet import Sheet, read_sheet
@@ -32,6 +33,7 @@ PREFIX: Final = f"{NAMED}:"  # before what `--columns` says, as the name of a fo
 UNKNOWN: Final = NOTHING | {"Unknown", "N/A", "NaN", "-1"}  # cells that say nothing
 
 _ELAPSED: Final = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+(?:\.\d+)?)")
+_NUMBER: Final = re.compile(r"[-+]?[\d.]+(?:[eE][-+]?\d+)?")
 _GPUS: Final = re.compile(r"gpu(?::([\w.-]*[A-Za-z_.-][\w.-]*))?[=:](\d+)")
 _GPU_TRES: Final = re.compile(r"(?:^|,)100\d=(\d+)")
 """How Slurm's database has it, by numbers: 1 to 5 are cores, memory, energy, nodes and billing, GPUs begin at 1001."""
@@ -135,19 +137,22 @@ def _lacks(told: Iterable[str]) -> str:
 def offered(head: str) -> str:
     """How `--columns` may be given for a table that begins so; empty where it has no header."""
     names = first_row(head, delimiter_of(head))
-    if len(names) < 2 or not is_header(names):
+    if len(names) < 2 or names[0].lstrip().startswith(("[", "{")):
         return ""
+    if not is_header(names):
+        return "; say by number which columns are what, as in --columns submit=1,duration=2,gpus=3"
     there = {_plain(name): name for name in names if name}
     usual = {
         field: next((there[_plain(name)] for name in FIELDS[field].usual if _plain(name) in there), "COLUMN")
         for field in ("submit", "duration", "gpus")
     }
-    example = ",".join(f"{field}={column}" for field, column in usual.items())
+    example = quote(",".join(f"{field}={column}" for field, column in usual.items()))
     return f"; say which columns are what: --columns {example} (it has {', '.join(name for name in names if name)})"
 
 
 def _plain(name: str) -> str:
-    return name.lower().replace("_", "").strip()
+    """A name as it is compared: without its unit, `Run Time (s)`, and whatever is no letter."""
+    return re.sub(r"\(.*?\)|\[.*?\]|[^a-z0-9]", "", name.lower())
 
 
 def delimiter_of(head: str) -> str:
@@ -180,7 +185,8 @@ class TableByColumns:
 
     def misfit(self, head: str) -> Misfit | None:
         """What is missing of a file that has the mark."""
-        if not any(mark in self._names(head) for mark in self.marks) or self.fits(head):
+        is_by_width = self.told is None and first_row(head, " ")[:1] in [[mark] for mark in self.marks]
+        if not (is_by_width or any(mark in self._names(head) for mark in self.marks)) or self.fits(head):
             return None
         if self.told is not None:
             missing = next(name for name in self.told.values() if name not in self._names(head))
@@ -197,7 +203,14 @@ class TableByColumns:
         return tuple(name for name in self._names(head) if name and name not in read)
 
     def _names(self, head: str) -> list[str]:
-        return [name.strip() for name in first_row(head, self.delimiter or delimiter_of(head))]
+        names = [name.strip() for name in first_row(head, self.delimiter or delimiter_of(head))]
+        return _numbered(names, self.told) or names
+
+
+def _numbered(first: Sequence[str], told: Told | None) -> list[str] | None:
+    """Columns of a table without a header by number, from 1, where they are told so; None of one that names them."""
+    is_told = told is not None and all(name.isdigit() for name in told.values())
+    return [str(number) for number in range(1, len(first) + 1)] if is_told and not is_header(first) else None
 
 
 SACCT_LAYOUTS: Final = (TableByColumns(delimiter="|", marks=("JobID", "JobIDRaw")),)
@@ -222,15 +235,15 @@ class Standard:
 
     def fits(self, head: str) -> bool:
         """Whether the first line that is no comment is so."""
-        row = next((line.split() for line in head.splitlines() if _is_job(line)), [])
-        return (
-            len(row) == len(SWF_COLUMNS) and not is_header(row) and all(re.fullmatch(r"-?[\d.]+", cell) for cell in row)
-        )
+        row = _first_job(head)
+        return len(row) == len(SWF_COLUMNS) and all(map(_NUMBER.fullmatch, row))
 
     def misfit(self, head: str) -> Misfit | None:
-        """None: nothing else is nearly so."""
-        del head
-        return None
+        """What is wrong where comments stand before numbers, or before nothing."""
+        row = _first_job(head)
+        if not head.lstrip("\ufeff ").startswith(";") or self.fits(head) or not all(map(_NUMBER.fullmatch, row)):
+            return None
+        return Misfit(0.9, SWF_COLUMNS[min(len(row), 17)], f"the first job has {len(row)} numbers, expected 18")
 
     def unused(self, head: str) -> tuple[str, ...]:
         """Columns that are nothing of a job."""
@@ -239,6 +252,10 @@ class Standard:
 
 
 SWF_LAYOUTS: Final = (Standard(),)
+
+
+def _first_job(head: str) -> list[str]:
+    return next((line.split() for line in head.splitlines() if _is_job(line)), [])
 
 
 def _is_job(line: str) -> bool:
@@ -270,7 +287,9 @@ def read_told(told: Told, path: Path, text: str, options: Options) -> Workload:
 
     Raises InputFileError: a missing column, a bad or duplicate row (unless rows may be skipped), no jobs.
     """
-    sheet = read_sheet(path, text, delimiter=delimiter_of(text), skip_bad_rows=options.skip_bad_rows)
+    delimiter = delimiter_of(text)
+    names = _numbered(first_row(text[:HEAD_CHARS], delimiter), told)
+    sheet = read_sheet(path, text, names=names, delimiter=delimiter, skip_bad_rows=options.skip_bad_rows)
     return _read(sheet, NAMED, told, options)
 
 
@@ -384,6 +403,9 @@ def _read(
     ended = [states.get(str(state), str(state).split(" ")[0]) for state in column("state")]
     unended = [row for row, state in enumerate(ended) if state.upper() in NOT_ENDED and row not in set(steps)]
     rows = sorted(set(sheet.good()) - {*steps, *unended})
+    last = {ids[row]: row for row in rows} if format_name == SACCT else {}  # sacct -D prints all runs of a job
+    earlier = [row for row in rows if last.get(ids[row], row) != row]
+    rows = sorted(set(rows) - set(earlier))
     sheet.unique([name if row in set(rows) else f"{name} {row}" for row, name in enumerate(ids)], told.get("id", "id"))
     submit_s, run_s = column("submit"), _run_times(sheet, told, rows, never, early_s)
     names, users, pools, models = (column(field) for field in ("name", "user", "pool", "model"))
@@ -413,6 +435,7 @@ def _read(
     notes = (
         Note(len(steps), "step", "of jobs, left out"),
         Note(len(unended), "job", "not ended when the log was taken, left out"),
+        Note(len(earlier), "run", "of a job that was queued again, left out: its last one counts"),
         Note(len(rows) - len(ran), "job", "that never ran, left out"),
         Note(len(before) if early_s is not None else 0, "job", "there before the log began, taken as submitted then"),
         Note(sum(ratio < 1 for _, ratio in parts), "job", "with a part of a GPU (gpu_ratio)"),
