@@ -59,6 +59,7 @@ VARIANTS: Mapping[str, Callable[[], Policy]] = {
     **HASTY,
     **{f"{name}, fair": partial(preset, name, usage_half_life_s=30.0) for name in FAIR},
     **{f"colane, lanes {rule}": partial(create, f"colane:lanes={rule}") for rule in ("own", "single")},
+    "colane, sub-arrays, DRF": partial(create, "colane:nodes=arrays,objective=drf,arrays=yes,lanes=own"),
 }
 policies = pytest.mark.parametrize("name", [*sorted(POLICIES), *VARIANTS])
 

@@ -58,6 +58,9 @@ OF_POLICY = ("co-location", "lanes", "topology", "preemption", "arrays", "elasti
         ("coda", {"arrays": "on", "preemption": "on"}),
         ("fifo:preempts=priority", {"preemption": "on"}),
         ("colane:preempts=never", COLANE),
+        ("colane:lanes=own", {**COLANE, "lanes": "on"}),
+        ("colane:nodes=arrays", {**COLANE, "arrays": "on: of GPUs"}),
+        ("fifo:nodes=arrays", {"arrays": "on: of GPUs"}),
     ],
 )
 def test_a_policys_parts_say_what_is_on(policy: str, on: dict[str, str]) -> None:
@@ -158,6 +161,28 @@ def variants() -> Mapping[str, Mapping[str, str]]:
     }
 
 
+@cache
+def full(text: str) -> Mapping[str, str]:
+    """What is told of a policy where machines and settings have everything."""
+    config = CoreConfig(tuning=TuningConfig(), contention=ContentionConfig.of(10.0))
+    return mechanisms_view(registry.create(text), config, [by_mps(machine("a", 4), 4)], [BY_RESCTRL])
+
+
+def waits_for_cores(text: str) -> bool:
+    """Whether a job with GPUs waits where others have the cores that it asks for."""
+    core = Core(registry.create(text), ClusterState(Beliefs()), CoreConfig(tuning=TuningConfig()))
+    core.step([NodeRegistered(machine("a", 1))], 0.0)
+    core.step([Submitted(JobId(1), JobSpec(name="c", family="c", gpus=0, cores=6))], 1.0)
+    core.step([Submitted(JobId(2), replace(TRAINS, cores=8))], 2.0)
+    return not core.state.jobs[JobId(2)].gpus_held
+
+
+def test_whether_cores_are_waited_for_is_as_it_is_said() -> None:
+    said = {text: full(text)["cores"] == "on: jobs with GPUs wait for theirs" for text in variants()}
+    assert {text: waits_for_cores(text) for text in said} == said
+    assert {full(text)["bandwidth"] for text in said} == {"on"}, "jobs are held back under every policy"
+
+
 def off(name: str) -> list[str]:
     """Policies under which it is said to be off."""
     return [text for text, told in variants().items() if told[name].startswith("off")]
@@ -196,6 +221,7 @@ def test_what_is_off_never_happens(kinds: Sequence[JobKind]) -> None:
     found = {policy: shares(policy, kinds) for policy in dict.fromkeys([*alone, *in_no_lane, "pack", "fair"])}
     assert [policy for policy in alone if found[policy][0]] == []
     assert [policy for policy in in_no_lane if found[policy][1]] == []
+    assert {text for text in variants() if full(text)["mps"].startswith("off")} == set(alone), "nothing to run by it"
     assert (found["pack"][0], found["fair"][1]) == (True, True), "the world shows both"
 
 

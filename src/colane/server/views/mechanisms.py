@@ -18,10 +18,11 @@ from colane.scheduling.engine.loop import Composed
 from colane.scheduling.mechanisms.cpu.lending import CpuArrayBeside
 from colane.scheduling.mechanisms.lanes.in_lane import InLane
 from colane.scheduling.mechanisms.sharing.beside_servers import BesideServers
-from colane.scheduling.mechanisms.topology.free import Free
+from colane.scheduling.mechanisms.topology.free import Free, NodesBy
 
 FOLDER: Final = "colane.scheduling.mechanisms."
 ON: Final = "on"
+NO_ARRAYS: Final = "places jobs without GPUs wherever cores are free"
 
 
 def mechanisms_view(
@@ -43,21 +44,30 @@ def mechanisms_view(
     # By a part of any mechanism; by priority alone they are stopped at any time, by that of preemption.
     stops = isinstance(policy, Composed) and policy.min_runtime_before_preemption_s < inf
 
+    co_location = _co_location(parts)
+    in_arrays = isinstance(policy, Composed) and any(
+        getattr(part, "nodes", None) is NodesBy.ARRAYS for part in policy.sources
+    )
+
     def of_policy(name: str, does: str) -> str:
         if not isinstance(policy, Composed):
             return f"as policy {policy.name} has it"
         return ON if name in used else f"off: policy {policy.name} {does}"
 
     return {
-        "co-location": _co_location(parts) or of_policy("sharing", "gives each job whole GPUs"),
-        "mps": _mps(len(real), len([gpu for gpu in real if gpu.sharing == MPS])),
+        "co-location": co_location or of_policy("sharing", "gives each job whole GPUs"),
+        "mps": _mps(len(real), len([gpu for gpu in real if gpu.sharing == MPS]))
+        if co_location.startswith(ON) or not isinstance(policy, Composed)
+        else f"off: policy {policy.name} runs no two jobs at once on a GPU",
         "lanes": _turns(parts) or of_policy("lanes", "has no jobs take turns"),
         "topology": of_policy("topology", "takes any free GPUs of a node"),
         "preemption": ON if stops else of_policy("preemption", "stops no job for another"),
-        "arrays": of_policy("cpu", "places jobs without GPUs wherever cores are free" + _arrays_by(policy)),
+        "arrays": f"{ON}: of GPUs"
+        if in_arrays and "cpu" not in used
+        else of_policy("cpu", NO_ARRAYS + _arrays_by(policy)),
         "elastic sizes": of_policy("elastic", "leaves jobs the GPUs they started with"),
         **_guarantees(policy, config.limits.guarantees, len(gpus)),
-        "cores": ON if config.tuning is not None else "off: --core-tuner is off",
+        "cores": _cores(policy) if config.tuning is not None else "off: --core-tuner is off",
         "bandwidth": _bandwidth(config, set(bandwidth_by)),
     }
 
@@ -99,6 +109,11 @@ def _arrays_by(policy: Policy) -> str:
     """The option that divides it into arrays, where it has one."""
     has = isinstance(policy, Composed) and isinstance(policy.cpu_jobs, CpuArrayBeside)
     return "; arrays=yes keeps some for jobs with GPUs" if has else ""
+
+
+def _cores(policy: Policy) -> str:
+    """Whether cores are an offer, or jobs with GPUs wait for those that they are to have."""
+    return f"{ON}: jobs with GPUs wait for theirs" if getattr(policy, "makes_room_for_cores", False) else ON
 
 
 def _mps(real: int, by_mps: int) -> str:
