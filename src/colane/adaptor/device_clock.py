@@ -4,8 +4,9 @@ A script launches kernels and goes on before they have run, so the time between 
 them says how fast it launches, not how fast the GPU computes: where a script waits for its GPU at every tenth step
 only, nine steps seem to take nothing and one takes all. So an event is recorded in the stream where a step ends, and
 asked at later boundaries whether it is passed; the time between two such events is that of the steps between them,
-with everything in it that the GPU waited for. Nothing waits for an event here, and while a graph is captured there is
-none: steps share the next one.
+with everything in it that the GPU waited for. Nothing waits for an event here but training in a lane with a server, for
+which a step that was launched ahead would be one more to wait for; while a graph is captured there is none: steps
+share the next one.
 
 Time in which the job waited for its turn lies between two events and is taken off: the GPU has nothing of this job
 to do then (`turns` sees to it).
@@ -85,6 +86,15 @@ class DeviceClock:
         if self.untimed > UNTIMED_MAX:
             raise DeviceClockError("the GPU passes no event")
 
+    def keep_up(self) -> None:
+        """Wait until the steps that have ended for the host have for the GPU.
+
+        Raises RuntimeError: an error of CUDA.
+        """
+        with excluded as may_wait:
+            if may_wait:
+                self._marks[-1].event.synchronize()
+
     def end(self) -> None:
         """Mark the end of the last steps, which share an event, at the end of the process.
 
@@ -137,7 +147,7 @@ class DeviceClock:
 
     def _record(self, event: Any = None) -> Any:
         if event is None:
-            event = self._free.pop() if self._free else self._cuda.Event(enable_timing=True)
+            event = self._free.pop() if self._free else self._cuda.Event(enable_timing=True, blocking=True)
         event.record(self._cuda.current_stream(self._device))
         return event
 

@@ -16,6 +16,7 @@ from . import device_clock, memory, stacks, stillness
 from .aside import debug, safely
 from .capture import excluded
 from .writer import (
+    BESIDE_SERVER,
     BETWEEN_STEPS,
     CONTROLS,
     HOLD,
@@ -469,6 +470,8 @@ class Recorder:
         try:
             if steps:
                 clock.ended(steps)
+                if self._control[SHARES] == BESIDE_SERVER:
+                    clock.keep_up()
             else:
                 clock.begin_anew()
             self._time(writer, clock)

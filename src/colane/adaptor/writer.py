@@ -37,6 +37,7 @@ CONTROL_OFFSET = PAGE_BYTES
 CONTROL_WORDS = PAGE_BYTES // 8
 HOLD, SHARES, CONTROLS = 3, 4, 5
 """Which words say that the job is held where it stands and that it shares a lane, and how many words there are."""
+BESIDE_SERVER = 2  # what the second of them holds where one of the lane's jobs answers requests
 RANKS_WANTED = 6  # as how many ranks the job is to go on once its state is saved; 0: it leaves
 WATCH = 7  # 1: it is watched whether the process stands still (`stillness`)
 RING_OFFSET = 2 * PAGE_BYTES

@@ -367,7 +367,7 @@ class LaneGate:
             self._gangs[job].go(flag=orders.flags[job])
         for job, flag in orders.flags.items():
             gang = self._gangs[job]
-            gang.tell(shares=self.floor.is_asked(job))
+            gang.tell(shares=self.floor.sharing(job))
             if flag != gang.flag:
                 (gang.raise_flag if flag else gang.lower_flag)()
         self._hold_parked()

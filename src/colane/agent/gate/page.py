@@ -144,14 +144,14 @@ class ControlPage:
             return bool(_WORD.unpack(os.pread(self._fd, _WORD.size, CONTROL_OFFSET + turns.HOLD * 8))[0])
         return False
 
-    def order(self, *, flag: bool, pause_at: int, flush: bool, hold: bool = False, shares: bool = False) -> None:
+    def order(self, *, flag: bool, pause_at: int, flush: bool, hold: bool = False, shares: int = 0) -> None:
         """Say what the job does at its boundaries; the flag rises last and falls first."""
         self._write(turns.HOLD, int(hold))
         if not flag:
             self._write(turns.FLAG, 0)
         self._write(turns.PAUSE_AT, pause_at)
         self._write(turns.FLUSH, int(flush))
-        self._write(turns.SHARES, int(shares))
+        self._write(turns.SHARES, shares)
         if flag:
             self._write(turns.FLAG, 1)
 

@@ -77,7 +77,7 @@ class Gang:
     expected: int = 1  # how many there will be
     flag: bool = False  # whether they ask at their boundaries
     flush: bool = False  # whether they give cached memory back when they yield
-    shares: bool = False  # whether the job shares a lane
+    shares: int = 0  # whether the job shares a lane, see `turns.SHARES`
     held: bool = False  # whether all of them wait, and go on by our word alone: their devices may be another job's
     rested: bool = False  # whether none of them used a device before it asked when they were held as they stood
     watched: bool = False  # whether each is to be watched whether it stands still
@@ -158,7 +158,7 @@ class Gang:
         """Whether any rank waits for the word to go on, or was held at rest and rests no more."""
         return any(rank.waiting is not None for rank in self.ranks.values()) or (self.rested and not self.rests())
 
-    def tell(self, *, shares: bool) -> None:
+    def tell(self, *, shares: int) -> None:
         """Say whether the job shares a lane."""
         if shares != self.shares:
             self.shares = shares
@@ -226,7 +226,7 @@ class Gang:
         for rank in list(self.ranks.values()):
             rank.unwatch()
         if not self.held:
-            self.flag, self.shares, self._target = False, False, 0
+            self.flag, self.shares, self._target = False, 0, 0
             self._order()
             for rank in self.ranks.values():
                 rank.release()

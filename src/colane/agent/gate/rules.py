@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
+from colane.adaptor.writer import BESIDE_SERVER
 from colane.agent.gate.handoff import Handoffs, Successor, choose, comes_before
 from colane.agent.gate.member import GateMember, is_probed, note, remaining_s, state, tenant, times
 from colane.agent.gate.memory import kept_back
@@ -151,6 +152,12 @@ class GateState:
         """Whether it is known and shares its lanes, or is paused."""
         member = self._parties.get(job)
         return member is not None and self._is_watched(member)
+
+    def sharing(self, job: int) -> int:
+        """What it is told of that: 0, 1, or `BESIDE_SERVER` where it shares them with one that answers requests."""
+        mates = self._parties[job].lane_mates if self.is_asked(job) else ()
+        beside = any(self._parties[mate].gate_job.answers for mate in mates) and not self._parties[job].gate_job.answers
+        return BESIDE_SERVER if beside else int(self.is_asked(job))
 
     def is_parked(self, job: int) -> bool:
         """Whether it is suspended, and waits at a boundary."""
