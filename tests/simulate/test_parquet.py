@@ -28,6 +28,24 @@ def test_a_parquet_file_has_the_columns_and_values_of_the_csv(tmp_path: Path) ->
         assert [row["state"] for row in found.to_pylist()] == [row["state"] for row in rows]
 
 
+def test_every_table_of_a_study_is_written_so(tmp_path: Path) -> None:
+    needs("pyarrow", "writes Parquet")
+    from pyarrow import parquet  # noqa: PLC0415 - looked for first
+
+    plan = tmp_path / "plan.toml"
+    plan.write_text('cluster = "dgx1"\ntrace = "heavy-load:jobs=9"\npolicies = ["fifo", "colane"]\nfiles = ["jobs"]\n')
+    assert app.run(["study", str(plan), "--out", str(tmp_path / "out"), "--processes", "1", "--parquet"]) == 0
+    for name in ("cells", "comparisons", "jobs"):
+        path = tmp_path / "out" / f"{name}.csv"
+        found = parquet.read_table(path.with_suffix(".parquet")).to_pylist()
+        with path.open() as file:
+            rows = list(csv.DictReader(file))
+        assert found
+        assert [row.keys() for row in found] == [row.keys() for row in rows]
+        assert [row["policy"] for row in found] == [row["policy"] for row in rows]
+    assert isinstance(found[0]["end_s"], float)
+
+
 @pytest.mark.parametrize(
     ("more", "fix"),
     [([], "give --out DIR"), (["--out", "made"], "pip install 'colane[parquet]'")],

@@ -15,7 +15,7 @@ from colane.cli import output
 from colane.cli.errors import FAILURE, INTERRUPTED, FailureError, MisuseError, writing
 from colane.cli.output import ScreenColumn
 from colane.cli.service.command import option
-from colane.lab.commands.study import Engine, RayAddress, RunsOn, elsewhere, judge_engine
+from colane.lab.commands.study import Engine, Parquet, RayAddress, RunsOn, check_parquet, elsewhere, judge_engine
 from colane.lab.commands.trace import TraceColumns, format_of
 from colane.model.words import count
 from colane.settings import table as settings
@@ -175,9 +175,7 @@ def simulate(  # noqa: PLR0913, PLR0917 - a command line option is a parameter
     out: Annotated[
         Path | None, typer.Option("--out", "-o", metavar="DIR", help="Write summary, jobs, plots and a page here.")
     ] = None,
-    parquet: Annotated[
-        bool, typer.Option("--parquet", help="Write jobs as Parquet, too: pip install 'colane[parquet]'.")
-    ] = False,
+    parquet: Parquet = False,
     decisions: Annotated[
         Path | None,
         typer.Option(
@@ -198,7 +196,7 @@ def simulate(  # noqa: PLR0913, PLR0917 - a command line option is a parameter
     from colane.lab.traces.workload import collector_held  # noqa: PLC0415 - imported late
 
     if parquet:
-        _check_parquet(out)
+        check_parquet(out)
     chosen = tuple(dict.fromkeys(policy or DEFAULT_POLICIES))
     request = make_request(
         cluster=cluster, trace=trace, trace_format=format_of(trace_format, columns), world=world, tables=tables,
@@ -421,16 +419,6 @@ def make_study(request: Request, asked: _StudyRequest, loads: dict[int, Loaded],
         notes=(*notes(request, loaded), *seed_notes(request, len(loads))),
         runs_asked=len(asked.policies) * len(asked.seeds),
     )
-
-
-def _check_parquet(out: Path | None) -> None:
-    """Refuse before anything runs."""
-    from importlib.util import find_spec  # noqa: PLC0415 - imported late
-
-    if out is None:
-        raise MisuseError("--parquet: is written beside the rest: give --out DIR")
-    if find_spec("pyarrow") is None:
-        raise MisuseError("--parquet: needs PyArrow: pip install 'colane[parquet]'")
 
 
 def _publish(study: Study, out: Path | None, stories: dict[str, Story], *, parquet: bool, as_json: bool) -> None:

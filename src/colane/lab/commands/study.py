@@ -67,6 +67,21 @@ def judge_engine(engine: RunsOn, address: str | None, seeds: int | None = None) 
         raise MisuseError(f"--address: {error}") from error
 
 
+Parquet = Annotated[
+    bool, typer.Option("--parquet", help="Write tables of jobs as Parquet, too: pip install 'colane[parquet]'.")
+]
+
+
+def check_parquet(out: Path | None) -> None:
+    """Refuse before anything runs. Raises MisuseError: what writing it needs is not there."""
+    from importlib.util import find_spec  # noqa: PLC0415 - imported late
+
+    if out is None:
+        raise MisuseError("--parquet: is written beside the rest: give --out DIR")
+    if find_spec("pyarrow") is None:
+        raise MisuseError("--parquet: needs PyArrow: pip install 'colane[parquet]'")
+
+
 def elsewhere(address: str | None) -> Executor | None:
     """Return what runs on Ray; None where runs are this machine's. Raises FailureError: no Ray can be joined there."""
     if address is None:
@@ -96,6 +111,7 @@ def study(
     ] = False,
     engine: Engine = RunsOn.LOCAL,
     address: RayAddress = None,
+    parquet: Parquet = False,
     as_json: output.Json = False,
 ) -> None:
     """Simulate policies x loads x seeds of a study file and compare them seed by seed.
@@ -106,6 +122,8 @@ def study(
     from colane.lab.studies.run import look, results, simulate_missing, write_results  # noqa: PLC0415
 
     judge_engine(engine, address)
+    if parquet:
+        check_parquet(out)
     if processes is not None and address is not None:
         raise MisuseError("--processes: are this machine's: leave --engine ray away")
     try:
@@ -120,6 +138,10 @@ def study(
     made = results(plan, out, found.inputs)
     with writing(f"--out: {out}"):
         written = write_results(made)
+        if parquet:
+            from colane.lab.report.simulated_writer import write_parquet  # noqa: PLC0415 - matplotlib comes with it
+
+            write_parquet([path for path in written if path.suffix == ".csv"])
     _print(made, written, as_json=as_json)
     _leave(made, worked)
 
