@@ -40,11 +40,9 @@ PAUSE_AT = 1  # ranks of a gang go on without asking until this step, so that al
 FLUSH = 2  # 1: give cached GPU memory back before yielding, because the lane needs it
 HOLD = 3
 """1: a waiting process goes on by the agent's word alone, for its device may be another job's, even a later agent's."""
+# 1: the job shares a lane, so that it gives its turn up while it waits for something else than its device;
+# `writer.BESIDE_SERVER`: with one that answers requests, so that no step is launched before the last has ended
 SHARES = 4
-"""1: the job shares a lane, so that it gives its turn up while it waits for something else than its device.
-
-`writer.BESIDE_SERVER`: with one that answers requests, so that no step is launched before the last has ended.
-"""
 SOON_AT = 5  # when the turn of a job that waits is expected (CLOCK_MONOTONIC, ns), as it is told by `SOON`
 
 YIELDED_WORD, RESUMED_WORD = 30, 31  # words of the steps page, as in `writer`

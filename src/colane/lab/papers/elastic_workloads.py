@@ -13,7 +13,6 @@ from typing import Final
 
 import numpy as np
 
-from colane.core.policy import Policy
 from colane.lab.papers.claims import FULL, Claim, Effort, Origin, Trait, ours
 from colane.lab.report.simulated import Interval, confidence
 from colane.lab.simulate.beliefs import Belief, make_beliefs
@@ -145,14 +144,9 @@ def simulated(table: PolluxTable, name: str, seed: int, jobs: int) -> Run:
     world = TableWorld(Sources((PolluxSpeeds(table),), None), workload.jobs)
     loaded = Loaded(clusters.load(CLUSTER), workload, world)
     known = make_beliefs(Belief.PROFILED, world, workload.jobs, loaded.cluster, noise=0.0, seed=seed)
-    given = Inputs(
-        cluster=loaded.cluster, workload=workload, world=world, policy=_policy(name), beliefs=known, driver=RESTART
-    )
+    policy = create(name) if name in CHOSEN else replace(create("fifo", as_published=True), name=name)
+    given = Inputs(cluster=loaded.cluster, workload=workload, world=world, policy=policy, beliefs=known, driver=RESTART)
     return simulate(given)
-
-
-def _policy(name: str) -> Policy:
-    return create(name) if name in CHOSEN else replace(create("fifo", as_published=True), name=name)
 
 
 def drawn(table: PolluxTable, name: str, seed: int, jobs: int) -> Workload:

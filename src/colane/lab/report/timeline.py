@@ -131,14 +131,13 @@ def _band(axes: Axes, band: int, bars: Sequence[Bar], colours: Mapping[str, str]
     ]
     for succeeded in (True, False):
         chosen = [i for i, bar in enumerate(bars) if bar.succeeded is succeeded]
-        shapes = [_rectangle(*boxes[i], height) for i in chosen]
+        shapes = [
+            [(left, top), (right, top), (right, top + height), (left, top + height)]
+            for left, right, top in (boxes[i] for i in chosen)
+        ]
         _add_bars(axes, shapes, [colours[bars[i].family] for i in chosen], "" if succeeded else "////")
     for bar, (left, right, top) in zip(bars, boxes, strict=True):
         _label(axes, bar.label, (left, right, top + height / 2), height * band_inch)
-
-
-def _rectangle(left: float, right: float, top: float, height: float) -> list[tuple[float, float]]:
-    return [(left, top), (right, top), (right, top + height), (left, top + height)]
 
 
 def _add_bars(axes: Axes, shapes: Sequence[list[tuple[float, float]]], colours: Sequence[str], hatch: str) -> None:

@@ -59,10 +59,7 @@ def has_occupancy(job: TraceJob, truth: Truth) -> bool:
 
 NEEDS: Final[Mapping[str, tuple[Callable[[Composed], bool], Callable[[TraceJob, Truth], bool]]]] = {
     "length": (goes_by_length, has_length),
-    "memory": (
-        lambda policy: any(isinstance(one, InLane) and not one.is_idle for one in policy.sources),
-        has_memory,
-    ),
+    "memory": (lambda policy: any(isinstance(one, InLane) and not one.is_idle for one in policy.sources), has_memory),
     "occupancy": (lambda policy: any(isinstance(one, BesideLightest) for one in policy.sources), has_occupancy),
     "sizes": (lambda policy: isinstance(policy.sizes, FairThroughput), lambda job, _: bool(job.spec.sizes)),
     "cores": (

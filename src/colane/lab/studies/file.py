@@ -105,7 +105,7 @@ def _plan(path: Path, given: Mapping[str, Any]) -> StudyPlan:
     try:
         policies = names_of([_beside(path, text) for text in given["policies"]])
     except ValueError as error:
-        raise StudyError(f"{path}: policies: {_bare(error)}") from error
+        raise StudyError(f"{path}: policies: {str(error).removeprefix('policy: ')}") from error
     baseline = given.get("baseline", next(iter(policies)))
     if baseline not in policies:
         raise StudyError(f"{path}: baseline: must be one of the policies, {', '.join(policies)}; got {baseline!r}")
@@ -128,10 +128,6 @@ def _plan(path: Path, given: Mapping[str, Any]) -> StudyPlan:
         request=request,
         figure_inch=given.get("figure_inch"),
     )
-
-
-def _bare(error: ValueError) -> str:
-    return str(error).removeprefix("policy: ")
 
 
 def _beside(path: Path, text: str) -> str:
@@ -266,10 +262,6 @@ def _kind(kind: type[T]) -> Callable[[object], T]:
     return lambda value: kind(_word(value, known))
 
 
-def _sharing(value: object) -> str:
-    return str(_word(value, {"mps": "mps", "time-slice": "time-slice"}))
-
-
 KEYS: Final[Mapping[str, Callable[[object], Any]]] = {
     "title": _text,
     "cluster": _text,
@@ -290,7 +282,7 @@ KEYS: Final[Mapping[str, Callable[[object], Any]]] = {
     "demand": _part,
     "belief": _kind(Belief),
     "noise": _number,
-    "sharing": _sharing,
+    "sharing": lambda value: str(_word(value, {"mps": "mps", "time-slice": "time-slice"})),
     "checkpoints": _switch,
     "any_pool": _switch,
     "multi_node": _switch,

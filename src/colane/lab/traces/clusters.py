@@ -174,19 +174,15 @@ def _group(path: Path, number: int, raw: object, everywhere: Mapping[str, float]
     keys = _mapping(path, raw, where, {*KEYS, "costs"})
     values = {key: _value(path, keys, key, parse, default, where) for key, (parse, default) in KEYS.items()}
     values["name"] = values["name"] or f"group{number}"
-    for key in ("gpu_type", "gpu_memory"):
+    for key, example in (("gpu_type", "V100"), ("gpu_memory", "16GB")):
         if values["gpus"] and values[key] is None:
             raise InputFileError(
-                path, f"is missing: nodes with GPUs need it, such as {_example(key)}", column=f"{where}.{key}"
+                path, f"is missing: nodes with GPUs need it, such as {example}", column=f"{where}.{key}"
             )
     values["topology"] = _topology(path, values["topology"], where)
     values["links"] = _links(path, values, where)
     values["gpu_type"], values["gpu_memory"] = values["gpu_type"] or "", values["gpu_memory"] or 0
     return _Group(**values, costs={**everywhere, **_costs(path, keys, f"{where}.costs")})
-
-
-def _example(key: str) -> str:
-    return {"gpu_type": "V100", "gpu_memory": "16GB"}[key]
 
 
 def _topology(path: Path, name: str, where: str) -> str:
@@ -254,14 +250,20 @@ def _cluster(path: Path, name: str, groups: list[_Group], events: object) -> Clu
         made = _nodes(group)
         nodes += made
         of_groups[group.name] = [node.name for node in made]
-        extras |= dict.fromkeys((node.name for node in made), _extras(group))
+        extras |= dict.fromkeys(
+            (node.name for node in made),
+            NodeExtras(group.name, group.sockets, group.memory_bandwidth, group.network, group.topology),
+        )
         said |= dict.fromkeys((node.name for node in made if group.costs), group.costs)
     return Cluster(name, tuple(nodes), extras, str(path), said, node_events.parse(path, events, of_groups))
 
 
 def _nodes(group: _Group) -> list[Node]:
     cores = tuple(range(group.cores))
-    near = [_share(cores, socket, group.sockets) for socket in range(group.sockets)]
+    near = [
+        cores[socket * len(cores) // group.sockets : (socket + 1) * len(cores) // group.sockets]
+        for socket in range(group.sockets)
+    ]
     digits = len(str(group.count - 1))
     names = [f"{group.name}-{number:0{digits}}" for number in range(group.count)]
     return [
@@ -288,14 +290,6 @@ def _gpus(group: _Group, node: str, near: list[tuple[int, ...]]) -> tuple[Gpu, .
         )
         for index, socket in enumerate(sockets)
     )  # fmt: skip
-
-
-def _share(cores: tuple[int, ...], socket: int, sockets: int) -> tuple[int, ...]:
-    return cores[socket * len(cores) // sockets : (socket + 1) * len(cores) // sockets]
-
-
-def _extras(group: _Group) -> NodeExtras:
-    return NodeExtras(group.name, group.sockets, group.memory_bandwidth, group.network, group.topology)
 
 
 def _line(error: yaml.YAMLError) -> int | None:

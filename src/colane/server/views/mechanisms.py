@@ -22,6 +22,7 @@ from colane.scheduling.mechanisms.topology.free import Free, NodesBy
 
 FOLDER: Final = "colane.scheduling.mechanisms."
 ON: Final = "on"
+THEIRS: Final = ": jobs with GPUs wait for theirs"  # where cores are no offer, but what they book
 NO_ARRAYS: Final = "places jobs without GPUs wherever cores are free"
 
 
@@ -67,7 +68,9 @@ def mechanisms_view(
         else of_policy("cpu", NO_ARRAYS + _arrays_by(policy)),
         "elastic sizes": of_policy("elastic", "leaves jobs the GPUs they started with"),
         **_guarantees(policy, config.limits.guarantees, len(gpus)),
-        "cores": _cores(policy) if config.tuning is not None else "off: --core-tuner is off",
+        "cores": (ON + THEIRS * getattr(policy, "makes_room_for_cores", False))
+        if config.tuning
+        else "off: --core-tuner is off",
         "bandwidth": _bandwidth(config, set(bandwidth_by)),
     }
 
@@ -109,11 +112,6 @@ def _arrays_by(policy: Policy) -> str:
     """The option that divides it into arrays, where it has one."""
     has = isinstance(policy, Composed) and isinstance(policy.cpu_jobs, CpuArrayBeside)
     return "; arrays=yes keeps some for jobs with GPUs" if has else ""
-
-
-def _cores(policy: Policy) -> str:
-    """Whether cores are an offer, or jobs with GPUs wait for those that they are to have."""
-    return f"{ON}: jobs with GPUs wait for theirs" if getattr(policy, "makes_room_for_cores", False) else ON
 
 
 def _mps(real: int, by_mps: int) -> str:

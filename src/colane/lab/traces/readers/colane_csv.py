@@ -10,6 +10,7 @@ from dataclasses import replace
 from enum import StrEnum
 from io import TextIOWrapper
 from math import inf
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, BinaryIO, Final, NamedTuple, TextIO, cast
 
@@ -32,7 +33,7 @@ from colane.model.field_values import (
     within,
 )
 from colane.model.job import JobId, JobSpec
-from colane.model.job_fields import BY_NAME, JOB_FIELDS, NAME_OR_NONE, JobField, senseless
+from colane.model.job_fields import BY_NAME, JOB_FIELDS, NAME_OR_NONE, senseless
 from colane.model.nearest import did_you_mean
 from colane.settings.input_file import InputFileError
 
@@ -94,14 +95,6 @@ def _several_s(text: str) -> tuple[float, ...]:
     return tuple(cells.seconds(part) for part in text.split(","))
 
 
-def _limit(text: str) -> float:
-    return inf if text.strip() == "inf" else cells.seconds(text)
-
-
-def _of(field: JobField) -> Callable[[TraceJob], Any]:
-    return lambda job: getattr(job.spec, field.name)
-
-
 OF_JOBS: Final = tuple(field for field in JOB_FIELDS if field.column)
 """Fields of a job that a trace carries besides its size and its family."""
 
@@ -127,7 +120,8 @@ OF_TRACES: Final = (
     Column("after", "text", "what others must have done before it starts: `ok:ID`, `any:ID`, `fail:ID` or `start:ID`, "
            "several with commas", "", _conditions, lambda job: job.after),
     Column("changed_limit_s", "seconds", "time limit that it was given after its submission, in place of "
-           "`time_limit_s`; `inf` is none, empty is that it was not changed", None, _limit,
+           "`time_limit_s`; `inf` is none, empty is that it was not changed", None,
+           lambda text: inf if text.strip() == "inf" else cells.seconds(text),
            lambda job: job.changed_limit_s),
     Column("failed_s", "seconds", "how long each attempt ran that failed before the one of `duration_s`, with commas; "
            "it needs `retries` to go on from each", (), _several_s, lambda job: ",".join(map(repr, job.failed_s))),
@@ -136,7 +130,10 @@ OF_TRACES: Final = (
 """Columns that say what no job request does, or say it otherwise."""
 
 COLUMNS: Final = OF_TRACES + tuple(
-    [Column(field.column, "", field.meaning, field.default, _parser(field.takes), _of(field)) for field in OF_JOBS]
+    [
+        Column(field.column, "", field.meaning, field.default, _parser(field.takes), attrgetter(f"spec.{field.name}"))
+        for field in OF_JOBS
+    ]
 )
 """Every column. Only `submit_s` is required; further columns `label:NAME` become labels."""
 
