@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import csv
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -113,3 +116,18 @@ def test_a_number_that_the_paper_does_not_have_is_found_out() -> None:
     absent = Figure("end", 81.9, 81.9), Figure("one", 1, 1, printed="1"), Figure("images", 38, 138)
     assert not_printed([Claim("X-a", "", there)], text) == []
     assert not_printed([Claim("X-a", "", absent)], text) == ["X-a end: 81.9", "X-a one: 1", "X-a images: 38"]
+
+
+def test_what_the_papers_mechanisms_add_to_colane_is_what_was_measured() -> None:
+    """Of each option a row: mean jct and makespan over those of `colane`, by seed."""
+    root = Path(__file__).parents[2]
+    with (root / "benchmarks" / "results" / "options.csv").open(encoding="utf-8") as file:
+        ran = {(row["policy"], row["seed"]): row for row in csv.DictReader(file)}
+    table = (root / "docs" / "reference" / "policies.md").read_text(encoding="utf-8")
+    for policy in sorted({policy for policy, _ in ran} - {"colane"}):
+        option, cells = policy.removeprefix("colane:"), []
+        for column in ("jct_h", "makespan_h"):
+            seeds = sorted(seed for name, seed in ran if name == policy)
+            ratios = [float(ran[policy, seed][column]) / float(ran["colane", seed][column]) for seed in seeds]
+            cells.append(", ".join(f"{ratio:.3f}" for ratio in ratios))
+        assert f"| `{option}` | off | {cells[0]} | {cells[1]} |" in table

@@ -46,9 +46,8 @@ def mechanisms_view(
     stops = isinstance(policy, Composed) and policy.min_runtime_before_preemption_s < inf
 
     co_location = _co_location(parts)
-    in_arrays = isinstance(policy, Composed) and any(
-        getattr(part, "nodes", None) is NodesBy.ARRAYS for part in policy.sources
-    )
+    split = any(getattr(part, "nodes", None) is NodesBy.ARRAYS for part in getattr(policy, "sources", ()))
+    waits = bool(getattr(policy, "makes_room_for_cores", False))
 
     def of_policy(name: str, does: str) -> str:
         if not isinstance(policy, Composed):
@@ -63,14 +62,10 @@ def mechanisms_view(
         "lanes": _turns(parts) or of_policy("lanes", "has no jobs take turns"),
         "topology": of_policy("topology", "takes any free GPUs of a node"),
         "preemption": ON if stops else of_policy("preemption", "stops no job for another"),
-        "arrays": f"{ON}: of GPUs"
-        if in_arrays and "cpu" not in used
-        else of_policy("cpu", NO_ARRAYS + _arrays_by(policy)),
+        "arrays": f"{ON}: of GPUs" if split and "cpu" not in used else of_policy("cpu", NO_ARRAYS + _arrays_by(policy)),
         "elastic sizes": of_policy("elastic", "leaves jobs the GPUs they started with"),
         **_guarantees(policy, config.limits.guarantees, len(gpus)),
-        "cores": (ON + THEIRS * getattr(policy, "makes_room_for_cores", False))
-        if config.tuning
-        else "off: --core-tuner is off",
+        "cores": ON + THEIRS * waits if config.tuning else "off: --core-tuner is off",
         "bandwidth": _bandwidth(config, set(bandwidth_by)),
     }
 
