@@ -79,7 +79,7 @@ async def test_an_answer_waits_for_no_more_than_a_step_of_training_in_its_lane(
             os.write(asks, b"please\n")
             await agent.until(partial(_holds, answers, number), "it answers", START_S)
             steps = lane.progress(2)["steps"] + 4
-            await agent.until(lambda steps=steps: lane.progress(2)["steps"] > steps, "the other goes on", START_S)
+            await agent.until(partial(_is_past, lane, steps), "the other goes on", START_S)
         await lane.end(agent, (1, 2))
     os.close(asks)
     server, training = machine.ran(1), machine.ran(2)
@@ -97,3 +97,7 @@ async def test_an_answer_waits_for_no_more_than_a_step_of_training_in_its_lane(
 
 def _holds(path: Path, size_bytes: int) -> bool:
     return path.exists() and path.stat().st_size >= size_bytes
+
+
+def _is_past(lane: Lane, steps: int) -> bool:
+    return bool(lane.progress(2)["steps"] > steps)
