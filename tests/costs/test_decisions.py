@@ -173,7 +173,7 @@ def test_an_event_by_the_shadow_price_costs_a_few_times_one_under_fifo() -> None
 
 def test_where_everything_is_looked_at_not_every_gpu_is_weighed_for_every_job() -> None:
     """Each would take 800 times what `fifo` does."""
-    assert calls_an_arrival("colane:look_at_all_max=256", 26) <= 200 * calls_an_arrival("fifo", 26)
+    assert calls_an_arrival("colane:look_s_per_gpu=0", 26) <= 200 * calls_an_arrival("fifo", 26)
 
 
 def test_an_arrival_under_colane_costs_a_few_times_one_under_fifo() -> None:

@@ -9,7 +9,7 @@ from statistics import mean
 import pytest
 
 from colane.core import ClusterState, Core
-from colane.core.events import NodeRegistered, Outcome, ProfileDeclared, Submitted
+from colane.core.events import NodeRegistered, Outcome, ProfileDeclared, Submitted, Tick
 from colane.lab.papers.sharing_scenes import Gain, GainWorld, job_of
 from colane.lab.simulate.run import Inputs, simulate
 from colane.lab.traces import clusters
@@ -81,6 +81,7 @@ def bad_pair(others: str) -> int:
     for number, family in enumerate("b" + others + "b" + others + 8 * "x", 1):
         spec = JobSpec(name="j", family=family, batch_size=64, steps_total=1000, preemptible=True)
         core.step([Submitted(JobId(number), spec)], 0.01 * number)
+    core.step([Tick()], 30.0)  # everything is looked at again
     return next(len(load.jobs) for load in core.state.gpus.values() if JobId(1) in load.jobs)
 
 

@@ -286,16 +286,17 @@ def gpus_of(action: Action) -> set[object]:
 
 @pytest.mark.parametrize("seed", range(8))
 def test_of_what_has_changed_the_best_is_found_as_by_a_look_at_everything(seed: int) -> None:
-    world = World(create(f"{POLICY}:look_at_all_max=0,quantum_s=1"), seed)
+    world = World(create(f"{POLICY}:look_s_per_gpu=300,quantum_s=1"), seed)
     compared = world.core.ask = _Compared(world)
     for _ in range(60):
         world.step(world.random_event())
     assert compared.same > 2
 
 
-def test_in_a_small_pool_everything_is_looked_at_each_time() -> None:
+@pytest.mark.parametrize(("policy", "until_s"), [(POLICY, 11.0), (f"{POLICY}:look_s_per_gpu=1000", 310.0)])
+def test_the_fewer_gpus_there_are_the_sooner_everything_is_looked_at_again(policy: str, until_s: float) -> None:
     core = shared(1.2, {1: 1000, 2: 1000})
-    assert ask(create(POLICY), ClusterView(core.state, 10.0)).replan["default"].news_until_s < 0
+    assert ask(create(policy), ClusterView(core.state, 10.0)).replan["default"].news_until_s == until_s
 
 
 @examples(15)

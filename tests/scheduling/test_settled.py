@@ -19,7 +19,7 @@ from tests.core.worlds import World
 from tests.examples import examples
 
 SEEDS = st.integers(min_value=0, max_value=2**32 - 1)
-POLICY = "colane:look_at_all_max=0"
+POLICY = "colane:look_s_per_gpu=300"
 """In a pool of any size no more is looked at than what has changed."""
 
 

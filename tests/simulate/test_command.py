@@ -86,7 +86,7 @@ NAMED = (
     "las:queues_gpu_s=3600/36000",
     "fifo:as_published=no",
     (
-        "colane:awaits=no,consolidates=no,displaces_min=1.3,jobs_per_gpu_max=3,look_at_all_max=32,makes_way=no,"
+        "colane:awaits=no,consolidates=no,displaces_min=1.3,jobs_per_gpu_max=3,look_s_per_gpu=2,makes_way=no,"
         "makespan_weight=0.05,max_wait_s=86400,move_s=30,moves=no,objective=fair,parts=no,quantum_s=60"
     ),
 )

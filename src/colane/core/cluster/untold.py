@@ -17,6 +17,7 @@ def is_untold(job: Job, progress: Progress | None) -> bool:
     spec = job.effective
     if not may_be_untold(job):
         return False
-    if (job.spec.steps_total is None or spec.steps_total is None) and spec.steps_limit is None:
+    is_told = spec.steps_total is not None and job.constraints.steps_total_said is None  # by its owner
+    if not is_told and spec.steps_limit is None:
         return True
     return not job.totals.steps_kept and (progress is None or progress.steps <= 0)

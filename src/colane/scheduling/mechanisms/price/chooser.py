@@ -4,9 +4,9 @@ Of all changes that may be made now the one that is worth most is made, and agai
 priority first. A job that waits and one that runs compete alike for a free GPU: with whichever of them most is won. Of
 jobs alike in their needs those first in the order are asked.
 
-In a pool of many GPUs no more is looked at than what has changed, for `LOOK_EVERY_S` after a look at everything: jobs
-that came, for any GPU, and GPUs that are free or that jobs came to or left, for any job. Others had found nothing that
-pays, but prices drift: in a small pool, where it costs little, everything is looked at each time.
+For a while after a look at everything no more is looked at than what has changed: jobs that came, for any GPU, and GPUs
+that are free or that jobs came to or left, for any job. Others had found nothing that pays, but prices drift: the fewer
+GPUs there are, so the less a look costs, the sooner everything is looked at again.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ CLASSES_SEEN_MAX: Final = 32  # the same where no more is looked at than what ha
 
 LONGEST_PART: Final = 4  # one in so many of them is one of the longest, where the end of all counts too
 
-LOOK_EVERY_S: Final = 300.0  # how long prices may drift before everything is looked at again, when something happens
+LOOK_EVERY_S: Final = 300.0  # so long prices drift at most before everything is looked at again, when something happens
 
 SHARED_SEEN_MAX: Final = 32  # the same where no more is looked at than what has changed
 
@@ -94,7 +94,7 @@ class ByPrice:
     parts: bool = True  # whether one of the jobs on a GPU waits that are worth more without it
     jobs_per_gpu_max: int = JOBS_PER_GPU_MAX  # jobs on one GPU at most
     nodes: NodesBy = NodesBy.FIRST  # which node with free GPUs is taken
-    look_at_all_max: int = 64  # in a pool of no more GPUs everything is looked at each time
+    look_s_per_gpu: float = 1.0  # everything is looked at so long after the last such look for each GPU there is
 
     def serve(self, context: SchedulingContext, take: Take) -> None:
         """Make the changes of a pool that pay, those that are worth most first."""
@@ -106,8 +106,8 @@ class ByPrice:
             draft.plan_while_idle(context.pool)
         news = draft.view.news(context.pool)
         gpus = draft.view.derived(LiveJobs).usable_gpus(draft.view, context.pool)
-        if news is not None or gpus > self.look_at_all_max:
-            draft.plan_for_news(context.pool, draft.now_s + LOOK_EVERY_S if news is None else news.until_s)
+        pause_s = min(LOOK_EVERY_S, gpus * self.look_s_per_gpu)
+        draft.plan_for_news(context.pool, draft.now_s + pause_s if news is None else news.until_s)
         _Chooser(self, context, take, news).run()
 
 
