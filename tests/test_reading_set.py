@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from benchmarks.reading_set import reading_set, size
 
-BOUNDS = {"fifo": (36, 8_280), "srtf": (48, 11_820), "pack": (52, 12_430), "colane": (72, 17_340)}
+BOUNDS = {"fifo": (38, 9_070), "srtf": (49, 12_270), "pack": (53, 12_990), "colane": (74, 18_350)}
 """Files and lines: what is reached, and 3 % more lines. A policy that needs more says in its commit for what."""
 
 

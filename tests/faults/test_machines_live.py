@@ -219,7 +219,7 @@ def test_a_parked_job_stays_so_and_goes_on(urgent: Wired, tmp_path: Path, how: s
     with urgent.client() as client:
         env = {"PATH": os.environ["PATH"]}
         job = client.submit({"name": how, "command": [sys.executable, *words], "workdir": "/", "env": env})
-        urgent.until(lambda: len(made()) > 3, "it steps")
+        urgent.until(lambda: len(made()) > 3 and client.job(job)["state"] != "launching", "it steps, as is known")
         if how == "suspended":
             client.act(SUSPEND, job)
         others = [

@@ -77,7 +77,7 @@ def test_a_job_on_a_slow_type_moves_to_a_fast_one_that_falls_free() -> None:
 
 
 def test_an_unknown_objective_is_named() -> None:
-    with pytest.raises(UnknownPolicyError, match="objective must be one of jct, makespan, fair, got 'cheap'"):
+    with pytest.raises(UnknownPolicyError, match="objective must be one of jct, makespan, fair, drf, got 'cheap'"):
         create("colane:objective=cheap")
 
 

@@ -293,7 +293,7 @@ def test_of_what_has_changed_the_best_is_found_as_by_a_look_at_everything(seed: 
     assert compared.same > 2
 
 
-@pytest.mark.parametrize(("policy", "until_s"), [(POLICY, 11.0), (f"{POLICY}:look_s_per_gpu=1000", 310.0)])
+@pytest.mark.parametrize(("policy", "until_s"), [(POLICY, 10.25), (f"{POLICY}:look_s_per_gpu=1000", 310.0)])
 def test_the_fewer_gpus_there_are_the_sooner_everything_is_looked_at_again(policy: str, until_s: float) -> None:
     core = shared(1.2, {1: 1000, 2: 1000})
     assert ask(create(policy), ClusterView(core.state, 10.0)).replan["default"].news_until_s == until_s

@@ -220,7 +220,8 @@ class TestCommands:
             shown, why = await w.good("GET", f"/job/{job}"), await w.good("GET", f"/job/{job}/why")
             nodes = await w.good("GET", "/nodes")
             used = await w.good("GET", f"/job/{job}/efficiency")
-        shown |= {"state": TOMORROW, "why": TOMORROW, "first_start_s": 1.0}
+        told = {**shown["facts"], "word": TOMORROW}
+        shown |= {"state": TOMORROW, "facts": told, "why": TOMORROW, "first_start_s": 1.0}
         nodes[0] |= {"state": TOMORROW, "gpus": [{**nodes[0]["gpus"][0], "sharing": TOMORROW}]}
         newer_one = Mock(Client)
         newer_one.job.return_value, newer_one.why.return_value = newer(shown), newer(why)

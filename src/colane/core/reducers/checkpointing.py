@@ -51,7 +51,7 @@ def requeue(step: Step, job: Job, reason: Reason, *, is_own: bool) -> None:
     """
     before = job.leaving
     if before is None or not before.is_requeued:
-        has_run = job.start_s is not None and step.now_s - job.start_s >= QUICK_S
+        has_run = job.start_s is not None and step.now_s >= job.start_s + QUICK_S
         job = job.with_totals(job.totals._replace(requeued=0 if has_run else job.totals.requeued + 1))
     if before is None and is_own:
         job = move(job, JobState.STOPPING, step.now_s, reason)

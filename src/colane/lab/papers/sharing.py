@@ -196,7 +196,7 @@ def evaluate(tables: Path | None, effort: Effort = FULL) -> SharingEvaluation:
         _makespan_claim(batch),
         Claim(
             "B-a-colane",
-            "those jobs under colane, without lanes as by default and with them",
+            "those jobs under colane, without lanes as by default and with them (regression fixture)",
             tuple(ours(name, str(row)) for name, row in lanes.items()),
             TRACE_WORLD,
         ),

@@ -94,7 +94,7 @@ class ByPrice:
     parts: bool = True  # whether one of the jobs on a GPU waits that are worth more without it
     jobs_per_gpu_max: int = JOBS_PER_GPU_MAX  # jobs on one GPU at most
     nodes: NodesBy = NodesBy.FIRST  # which node with free GPUs is taken
-    look_s_per_gpu: float = 1.0  # everything is looked at so long after the last such look for each GPU there is
+    look_s_per_gpu: float = 0.25  # everything is looked at so long after the last such look for each GPU there is
 
     def serve(self, context: SchedulingContext, take: Take) -> None:
         """Make the changes of a pool that pay, those that are worth most first."""
