@@ -10,8 +10,8 @@ import pytest
 
 from colane.cli.nodes.command import members
 from colane.cli.top.drawing import TopPicture, TopView
-from colane.facts.node import lanes_of
-from colane.integrations.slurm.sinfo import LONG_STATES, state_of
+from colane.facts.node import booked_by, lanes_of
+from colane.integrations.slurm.sinfo import LONG_STATES, USES, SlurmNode, _cores, state_of
 from colane.lab.commands.topo import _machine
 from colane.model.choices import MetricNames
 from colane.model.hardware import Closed, Drain
@@ -90,3 +90,22 @@ async def test_every_screen_tells_the_same_jobs_on_a_gpu(kind: str) -> None:
             if one["state"] == "up":
                 is_full = bool(on) and all(on.values())
                 assert state_of(one) == ("alloc" if is_full else "mix" if one["jobs"] else "idle")
+
+
+@pytest.mark.parametrize("kind", of_jobs.KINDS)
+async def test_every_screen_tells_the_same_of_what_is_booked(kind: str) -> None:
+    async with of_jobs.scene(kind, metrics_names=frozenset(MetricNames)) as (w, _):
+        found = await scrape(w)
+        for one in await w.good("GET", "/nodes"):
+            booked, cores = one["booked"], len(one["cores"])
+            at = (("node", one["name"]),)
+            assert booked == booked_by(one["jobs"])
+            assert found["slurm_node_cpus_alloc"][at] == booked["cores"]
+            assert found["slurm_node_cpus_idle"][at] == cores - booked["cores"]
+            assert found["slurm_node_memory_alloc_bytes"][at] == booked["host_memory_bytes"]
+            assert found["slurm_node_gpus_alloc"][at] == booked["gpus"] == len(lanes_of(one))
+            state = state_of(one)
+            left = [cores - booked["cores"], 0] if state in USES else [0, cores - booked["cores"]]
+            assert _cores([SlurmNode(one, state)]) == (booked["cores"], *left, cores)
+            facts = " ".join(text for text, _ in TopPicture(empty_shot(), TopView())._facts(one))
+            assert f" {booked['cores']}/{cores} core" in facts

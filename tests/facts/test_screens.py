@@ -137,15 +137,15 @@ KINDS: dict[str, Kind] = {
 
 
 @asynccontextmanager
-async def scene(kind: str) -> AsyncIterator[tuple[World, int]]:
+async def scene(kind: str, **config: Any) -> AsyncIterator[tuple[World, int]]:
     """A service in which a job is as its kind says."""
     make = KINDS[kind][0]
     if kind != "on a lost node":
-        async with world(policy="fair") as w:
+        async with world(policy="fair", **config) as w:
             yield w, await make(w)
         return
     clock = SteadyClock()
-    async with silent_world(clock) as w:
+    async with silent_world(clock, **config) as w:
         job = await make(w)
         clock.go_on(NODE_TIMEOUT_S + 1)
         await w.line(lambda line: line.kind == "node-lost")

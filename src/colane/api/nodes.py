@@ -226,6 +226,14 @@ class DesiredJobObject(TypedDict):
     memory: tuple[int, int] | None
 
 
+class BookedObject(TypedDict):
+    """What jobs hold of a node: devices and cores, each counted once, and host memory."""
+
+    gpus: int
+    cores: int
+    host_memory_bytes: int
+
+
 class ShownNodeObject(HardwareObject):
     """A node, the whole desired state of its jobs, and how those of one lane take turns."""
 
@@ -240,6 +248,7 @@ class ShownNodeObject(HardwareObject):
     turns: TurnsObject
     bandwidth: BandwidthWishObject | None
     bandwidth_use: BandwidthUseObject | None
+    booked: BookedObject
     jobs: list[DesiredJobObject]
 
 

@@ -1,11 +1,12 @@
-"""What is told of one node: its state in a word, Slurm's word for it, and the jobs on its GPUs."""
+"""What is told of one node: its state in a word, Slurm's word for it, the jobs on its GPUs, and what they book."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import StrEnum
 from operator import itemgetter
 
-from colane.api.nodes import DesiredJobObject, NodeObject
+from colane.api.nodes import BookedObject, DesiredJobObject, NodeObject
 from colane.model.hardware import Node
 
 
@@ -48,3 +49,25 @@ def lanes_of(node: NodeObject) -> dict[int, dict[int, list[DesiredJobObject]]]:
     for gpu, lane, job in sorted(on, key=itemgetter(0, 1)):
         found.setdefault(gpu, {}).setdefault(lane, []).append(job)
     return found
+
+
+def booked(jobs: Iterable[tuple[Iterable[int], Iterable[int], int]]) -> BookedObject:
+    """Return what jobs hold of a node, of each its GPUs, its cores and its bytes; what several share counts once."""
+    all_gpus, all_cores, all_bytes = set[int](), set[int](), 0
+    for gpus, cores, memory_bytes in jobs:
+        all_gpus.update(gpus)
+        all_cores.update(cores)
+        all_bytes += memory_bytes
+    return {"gpus": len(all_gpus), "cores": len(all_cores), "host_memory_bytes": all_bytes}
+
+
+def booked_by(jobs: Iterable[DesiredJobObject]) -> BookedObject:
+    """Return what jobs hold of their node as they are told to its agent; one on the host holds no GPU."""
+    return booked(
+        (
+            [] if job.get("on_host") else [slot["gpu"] for slot in job["slots"]],
+            job["cores"],
+            job.get("memory_limit_bytes", 0),
+        )
+        for job in jobs
+    )

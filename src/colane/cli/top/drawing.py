@@ -32,7 +32,7 @@ from colane.cli.top.texts import (
     spark,
 )
 from colane.client.told import facts_of
-from colane.facts.node import lanes_of
+from colane.facts.node import booked_by, lanes_of
 from colane.model.words import count, plural
 
 if TYPE_CHECKING:
@@ -382,8 +382,7 @@ class TopPicture:
         yield f"{node['name']}{mark}", LOOK_STYLE if mark else HEADING
         kinds = sorted({gpu["type"] for gpu in node["gpus"]})
         yield f"{len(node['gpus'])} {'/'.join(kinds)}", QUIET
-        booked = len({core for job in node["jobs"] for core in job["cores"]})
-        yield f"{booked}/{len(node['cores'])} {plural(len(node['cores']), 'core')}", QUIET
+        yield f"{booked_by(node['jobs'])['cores']}/{len(node['cores'])} {plural(len(node['cores']), 'core')}", QUIET
         beside = [str(job["id"]) for job in node["jobs"] if not job["slots"]]
         if beside:
             yield f"CPU {'·'.join(beside)}", ""

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from colane.facts.node import lanes_of, slurm_word
+from colane.facts.node import booked_by, slurm_word
 from colane.integrations.slurm import contact, getopt
 from colane.integrations.slurm.contact import SlurmError
 from colane.integrations.slurm.rows import duration, long_duration, moment
@@ -70,14 +70,15 @@ LETTERS: Final[Mapping[str, Column]] = {
             [*(str([USES.get(each.state, "O") for each in some].count(use)) for use in "AIO"), str(len(some))]
         ),
     ),
+    "C": ("CPUS(A/I/O/T)", lambda some: "/".join(map(str, _cores(some)))),
     "E": ("REASON", lambda some: _out_of_use(some[0])[0]),
     "u": ("USER", lambda some: _out_of_use(some[0])[1]),
     "H": ("TIMESTAMP", lambda some: _out_of_use(some[0])[2]),
 }
 NAMES: Final = {
     "partition": "P", "partitionname": "R", "available": "a", "time": "l", "nodes": "D", "statecompact": "t",
-    "state": "T", "statelong": "T", "nodelist": "N", "nodehost": "n", "cpus": "c", "memory": "m", "gres": "G",
-    "features": "f", "nodeaiot": "F", "reason": "E", "user": "u", "timestamp": "H",
+    "state": "T", "statelong": "T", "nodelist": "N", "nodehost": "n", "cpus": "c", "cpusstate": "C", "memory": "m",
+    "gres": "G", "features": "f", "nodeaiot": "F", "reason": "E", "user": "u", "timestamp": "H",
 }  # fmt: skip
 """What each name of `--Format` stands for, by letters of `--format`."""
 USUAL: Final = "%9P %.5a %.10l %.6D %.6t %N"
@@ -167,7 +168,18 @@ def _out_of_use(each: SlurmNode) -> tuple[str, str, str]:
 
 def state_of(node: NodeObject) -> str:
     """Return Slurm's word for what a machine does."""
-    return slurm_word(node["state"], len(node["gpus"]), len(lanes_of(node)), has_jobs=bool(node["jobs"]))
+    return slurm_word(node["state"], len(node["gpus"]), booked_by(node["jobs"])["gpus"], has_jobs=bool(node["jobs"]))
+
+
+def _cores(some: Sequence[SlurmNode]) -> tuple[int, int, int, int]:
+    """How many cores are booked, idle, on machines that take no jobs, and there."""
+    all_, booked = (sum(each) for each in zip(*map(_total_and_booked, some), strict=True))
+    idle = sum(total - held for total, held in map(_total_and_booked, (each for each in some if each.state in USES)))
+    return booked, idle, all_ - booked - idle, all_
+
+
+def _total_and_booked(each: SlurmNode) -> tuple[int, int]:
+    return len(each.node["cores"]), booked_by(each.node["jobs"])["cores"]
 
 
 def _line(text: str, value: Callable[[str], object]) -> str:

@@ -6,8 +6,9 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
+from colane.api.nodes import BookedObject
 from colane.api.seeing import OverviewAnswer
-from colane.facts.node import NodeWord, node_word, slurm_word
+from colane.facts.node import NodeWord, booked, node_word, slurm_word
 from colane.model.arrays import number_of
 from colane.model.device_use import DeviceUsage
 from colane.model.hardware import Gpu
@@ -176,20 +177,22 @@ def _node_states(parts: Parts, record: NodeRecord) -> list[str]:
     word = node_word(record.node, is_lost=record.lost, has_jobs=bool(jobs))
     if word in {NodeWord.LOST, NodeWord.NO_AGENT}:
         return ["down"]
-    held = slurm_word(NodeWord.UP, len(record.node.gpus), _booked(parts, record)[2], has_jobs=bool(jobs))
+    held = slurm_word(NodeWord.UP, len(record.node.gpus), _booked(parts, record)["gpus"], has_jobs=bool(jobs))
     use = "mixed" if held == "mix" else held
     return [use] if word is NodeWord.UP else [use, "drain", "draining" if jobs else "drained"]
 
 
-def _booked(parts: Parts, record: NodeRecord) -> tuple[int, int, int]:
-    """Cores, host memory and GPUs that jobs book of a node; a GPU that several share counts once."""
-    name, cores, memory = record.node.name, 0, 0
-    jobs = parts.read_model.assigned(name)
-    for job in jobs:
-        if job.placement is not None:
-            cores += len(job.placement.cores_on(name))
-            memory += job.effective.part(job.spec.host_memory_bytes, len(job.placement.slots_on(name)))
-    return cores, memory, len({gpu for job in jobs for gpu in job.gpus_held if gpu.node == name})
+def _booked(parts: Parts, record: NodeRecord) -> BookedObject:
+    name = record.node.name
+    return booked(
+        (
+            [gpu.number for gpu in job.gpus_held if gpu.node == name],
+            job.placement.cores_on(name),
+            job.effective.part(job.spec.host_memory_bytes, len(job.placement.slots_on(name))),
+        )
+        for job in parts.read_model.assigned(name)
+        if job.placement is not None
+    )
 
 
 def _nodes(text: MetricText, parts: Parts) -> None:
@@ -198,15 +201,15 @@ def _nodes(text: MetricText, parts: Parts) -> None:
     text.family("slurm_nodes", GAUGE, "Total number of nodes", [("", len(records))])
     for state in NODE_STATES:
         text.family(f"slurm_nodes_{state}", GAUGE, f"Number of nodes {state}", [("", states[state])])
-    rows = [(labels_text({"node": record.node.name}), record, *_booked(parts, record)) for record in records]
+    rows = [(labels_text({"node": record.node.name}), record, _booked(parts, record)) for record in records]
     for name, about, values in (
-        ("cpus", "Total number of cpus in the node", [len(one.node.cores) for _, one, *_ in rows]),
-        ("cpus_alloc", "Allocated cpus in the node", [cores for _, _, cores, *_ in rows]),
-        ("cpus_idle", "Idle cpus in the node", [len(one.node.cores) - cores for _, one, cores, *_ in rows]),
-        ("memory_bytes", "Total memory of the node", [one.node.host_memory_bytes for _, one, *_ in rows]),
-        ("memory_alloc_bytes", "Bytes allocated to jobs in the node", [memory for _, _, _, memory, _ in rows]),
-        ("gpus", "Total number of GPUs in the node", [len(one.node.gpus) for _, one, *_ in rows]),
-        ("gpus_alloc", "Allocated GPUs in the node", [gpus for *_, gpus in rows]),
+        ("cpus", "Total number of cpus in the node", [len(one.node.cores) for _, one, _ in rows]),
+        ("cpus_alloc", "Allocated cpus in the node", [held["cores"] for _, _, held in rows]),
+        ("cpus_idle", "Idle cpus in the node", [len(one.node.cores) - held["cores"] for _, one, held in rows]),
+        ("memory_bytes", "Total memory of the node", [one.node.host_memory_bytes for _, one, _ in rows]),
+        ("memory_alloc_bytes", "Bytes allocated to jobs in the node", [it["host_memory_bytes"] for _, _, it in rows]),
+        ("gpus", "Total number of GPUs in the node", [len(one.node.gpus) for _, one, _ in rows]),
+        ("gpus_alloc", "Allocated GPUs in the node", [held["gpus"] for _, _, held in rows]),
     ):
         samples = [(at, value) for (at, *_), value in zip(rows, values, strict=True)]
         text.family(f"slurm_node_{name}", GAUGE, about, samples)

@@ -42,7 +42,7 @@ from colane.core.cluster.sized_speeds import SizedSpeed
 from colane.core.reducers import reforming
 from colane.cpu.contention import ContentionConfig
 from colane.facts.job import job_facts, stalled
-from colane.facts.node import node_word
+from colane.facts.node import booked_by, node_word
 from colane.model.hardware import Node
 from colane.model.job import Job, JobId, JobState, StateChange, SuspendVia
 from colane.model.job_fields import JOB_FIELDS, Shelf
@@ -320,7 +320,11 @@ def node_view(
 
     `totals` are the steps of jobs, where known.
     """
-    placed = [(job, job.placement) for job in jobs if job.placement is not None]
+    desired: list[DesiredJobObject] = [
+        _desired(job, job.placement, record.node.name, nodes, memory, totals.get(job.id, job.effective.steps_total))
+        for job in jobs
+        if job.placement is not None
+    ]
     return {
         **_told_of(record.node),
         "generation": record.generation,
@@ -334,10 +338,8 @@ def node_view(
         "turns": {"rule": turns.rule.value, "quantum_s": turns.quantum_s},
         "bandwidth": _measured(jobs, contention),
         "bandwidth_use": None,
-        "jobs": [
-            _desired(job, place, record.node.name, nodes, memory, totals.get(job.id, job.effective.steps_total))
-            for job, place in placed
-        ],
+        "booked": booked_by(desired),
+        "jobs": desired,
     }
 
 

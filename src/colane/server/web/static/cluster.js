@@ -72,7 +72,7 @@ function Devices({ node, kept, ids }) {
 }
 
 function Side({ node }) {  // cores, host memory, and jobs that are on no device
-  const cores = new Set(node.jobs.flatMap(job => job.cores)).size, host = node.jobs.reduce((sum, job) => sum + job.memory_limit_bytes, 0), others = node.jobs.filter(job => !job.slots.length || job.on_host);
+  const { cores, host_memory_bytes: host } = node.booked, others = node.jobs.filter(job => !job.slots.length || job.on_host);
   const meter = (name, used, of, say) => html`<div class="mt"><span>${name}</span><span class="bar thin"><i style=${{ width: `${of ? Math.min(1, used / of) * 100 : 0}%` }}></i></span><span>${say}</span></div>`;
   return html`<div class="side">${meter("Cores", cores, node.cores.length, `${cores} / ${node.cores.length}`)}${meter("Host", host, node.host_memory_bytes, `${short(host / 1e9)} / ${bytes(node.host_memory_bytes)}`)}
     ${others.slice(0, 3).map(job => html`<div class="cj" key=${job.id}>${jobLink(job.id)} <${Name} of=${known.names.get(job.id)?.name || ""} most=${16} />${job.on_host ? " ‖ on the host" : ""}</div>`)}${others.length > 3 ? html`<div>${others.length - 3} more</div>` : ""}</div>`;

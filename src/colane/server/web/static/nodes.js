@@ -40,9 +40,6 @@ export async function load(now, isAct) {
 
 const part = (used, of) => of ? `${Math.min(1, used / of) * 100}%` : "0";
 const types = ({ gpus }) => [...new Set(gpus.map(gpu => gpu.type))].join(", ");
-const booked = node => new Set(node.jobs.flatMap(job => job.cores)).size;
-const hostBytes = node => node.jobs.reduce((sum, job) => sum + job.memory_limit_bytes, 0);
-const held = node => lanesOf(node).size;
 
 // -- all of them
 
@@ -63,8 +60,8 @@ function All({ redraw }) {
     <div class="tw"><table><thead><tr><th>Node</th><th>State</th><th class="r">Devices held</th><th class="r">Jobs</th><th class="r wd">Cores booked</th>
       <th class="r wd">Host memory booked</th><th class="wd">Type</th><th class="wd">Pool</th><th class="wd">Version</th></tr></thead><tbody>${some.slice(0, rows).map(node => html`<tr key=${node.name}><td>${nodeLink(node.name)}</td>
       <td class=${node.state === "up" ? "" : node.lost ? "ba" : "wa"}>${node.state === "up" ? "up" : `${node.lost ? "✕" : "▲"} ${node.state}`}</td>
-      <td class="r">${held(node)} of ${node.gpus.length}</td><td class="r">${node.jobs.length}</td><td class="r wd">${booked(node)} of ${node.cores.length}</td>
-      <td class="r wd">${bytes(hostBytes(node))} of ${bytes(node.host_memory_bytes)}</td><td class="wd"><${Name} of=${types(node) || "no device"} /></td><td class="wd"><${Name} of=${node.pool} /></td><td class="wd">${node.agent_version || "unknown"}</td></tr>`)}</tbody></table></div>
+      <td class="r">${node.booked.gpus} of ${node.gpus.length}</td><td class="r">${node.jobs.length}</td><td class="r wd">${node.booked.cores} of ${node.cores.length}</td>
+      <td class="r wd">${bytes(node.booked.host_memory_bytes)} of ${bytes(node.host_memory_bytes)}</td><td class="wd"><${Name} of=${types(node) || "no device"} /></td><td class="wd"><${Name} of=${node.pool} /></td><td class="wd">${node.agent_version || "unknown"}</td></tr>`)}</tbody></table></div>
     ${some.length > rows ? html`<p class="said"><button type="button" onClick=${() => { rows += ROWS; redraw(); }}>${Math.min(ROWS, some.length - rows)} more</button> of ${some.length}</p>` : ""}
     <h2>Topology <small>how the devices of nodes that are alike are connected, as their agents found it; GB/s in one direction</small></h2>
     ${[...alike.values()].slice(0, TOLD).map(nodes => html`<p class="said">${nodes.slice(0, TOLD).map((node, at) => html`${at ? ", " : ""}${nodeLink(node.name)}`)}${
@@ -126,14 +123,14 @@ function One() {
   const kept = known.overview.kept.filter(one => one.gpu.startsWith(`${name}/`)).length, look = known.overview.look.filter(one => one.node === name);
   const age_s = node.last_seen_s === null ? null : Math.max(0, known.overview.at_s - node.last_seen_s), use = node.bandwidth_use;
   const facts = [[count(node.gpus.length, "device"), types(node)].filter(Boolean).join(", "), count(node.cores.length, "core"), `${bytes(node.host_memory_bytes)} of host memory`];
-  const words = [`${facts.join(", ")}.`, `${count(node.jobs.length, "job")} on ${held(node)} of its devices${kept ? `, ${kept} kept` : ""}.`,
+  const words = [`${facts.join(", ")}.`, `${count(node.jobs.length, "job")} on ${node.booked.gpus} of its devices${kept ? `, ${kept} kept` : ""}.`,
     use ? `${Math.round(use.used_ratio * 100)} % of its memory bandwidth is used (by ${use.by}).` : "", age_s === null ? "" : `Heard ${lasting(age_s)} ago${node.leased && node.lease_s ? `; its lease is ${lasting(node.lease_s)}` : ""}.`];
   return html`<p class="said"><a class="lk" href="#/nodes">All nodes</a></p><div class="top"><h1><${Name} of=${name} most=${60} /> <span class="pill">${node.state}</span></h1><${NodeButton} node=${node} /></div>
     <p class="lead">${words.filter(Boolean).join(" ")}</p>
     <${Look} items=${look} />
     <h2>Topology <small>as the agent found it; GB/s in one direction · ▲ a job whose ways go from socket to socket</small></h2><${Tree} node=${node} />
     ${node.gpus.length ? html`<h2>Devices</h2><${Gpus} node=${node} samples=${samples} />` : ""}
-    <h2>Cores <small>who has them · white: jobs without devices, which give way to training · ${booked(node)} of ${node.cores.length} booked</small></h2><${Cores} node=${node} />
+    <h2>Cores <small>who has them · white: jobs without devices, which give way to training · ${node.booked.cores} of ${node.cores.length} booked</small></h2><${Cores} node=${node} />
     <h2>Messages <small>of the agent</small></h2>${node.messages.length ? html`<ul class="notes">${node.messages.map(one => html`<li key=${one}><bdi>${one}</bdi></li>`)}</ul>` : html`<p class="lead">None.</p>`}
     <footer>As JSON: <a class="lk" href=${`/node/${encodeURIComponent(name)}`}>node</a>, <a class="lk" href=${`/samples/nodes/${encodeURIComponent(name)}`}>samples</a></footer>`;
 }
