@@ -14,6 +14,7 @@ from colane.api.jobs import ExpectedObject, FactsObject, TimeSpentObject
 from colane.core.cluster.co_runners import Pacing
 from colane.facts.ran import had_s, limit_left_s, present_s, steps_told
 from colane.foresee.said import BURSTS_MIN, QuoteBounds, Shown
+from colane.model.arrays import number_of
 from colane.model.job import Job, JobKind, JobState
 from colane.model.phases import COMING_UP, STEPPING
 from colane.model.progress import Progress, Stall, stall
@@ -187,6 +188,13 @@ def state_word(job: Job, elements: Sequence[Job] = ()) -> str:
     if job.state is JobState.PAUSED and job.suspended:
         return StateWord.SUSPENDED.value
     return (StateWord.PARKED if job.state is JobState.PAUSED and job.parked else job.state).value
+
+
+def waiting(job: Job) -> int:
+    """How many jobs wait in one: of an array its elements that are no jobs of their own yet."""
+    if job.state is not JobState.QUEUED:
+        return 0
+    return 1 if job.array is None else number_of(job.array.pending)
 
 
 def steps_done(job: Job, sample: Progress | None) -> int:

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, TypeVar
 
 from colane.api.forms import choice, record, several
-from colane.model.arrays import both, has, number_of
+from colane.facts.job import waiting
+from colane.model.arrays import both, has
 from colane.model.hardware import Node
 from colane.model.job import Job, JobId, JobState
 from colane.server.board.hardware import Hardware
@@ -144,7 +145,7 @@ class ReadModel:
     def put_job(self, job: Job) -> None:
         """Take a job's new value; an ended one leaves."""
         old = self.jobs.get(job.id)
-        self._count(job.id, (job.spec.user, _waiting(job)) if job.state is JobState.QUEUED else None)
+        self._count(job.id, (job.spec.user, waiting(job)) if job.state is JobState.QUEUED else None)
         self._leave_nodes(old)
         if job.array is not None or job.element is not None:
             if job.element is not None and job.has_ended:
@@ -311,11 +312,6 @@ def read_board(store: Store, decode: Callable[[Mapping[str, Any]], Live] | None 
         if attempts:
             read_model.attempts[job.id] = attempts
     return read_model
-
-
-def _waiting(job: Job) -> int:
-    """How many jobs wait in a queued one: of an array those of its elements that are none of their own yet."""
-    return 1 if job.array is None else number_of(job.array.pending)
 
 
 def decode_live(body: Mapping[str, Any]) -> tuple[Job, str | None, tuple[AttemptRecord, ...]]:

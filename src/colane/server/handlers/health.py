@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Final, cast
 
 from colane.api.records import ForeseenObject, HealthDetailObject, ServiceHealthObject
+from colane.facts.job import waiting
 from colane.foresee.foreseer import METHODS
-from colane.model.arrays import number_of
 from colane.model.words import percent
 from colane.server.nodes.behind import BehindWatch
 from colane.server.parts import Parts
@@ -73,9 +73,6 @@ class Health:
         )
         why = why or self._degraded_by() or self._astray()
         live = self.parts.read_model.jobs.values()
-        arrays = [job.array for job in live if job.array is not None]
-        queued = sum(job.placement is None and job.array is None for job in live)
-        queued += sum(number_of(array.pending) for array in arrays)
         lost = sum(record.lost for record in self.parts.read_model.nodes.values())
         detail: HealthDetailObject = {"detail": why} if why else {}
         kind, risks, unchecked = self.parts.store.durability()
@@ -88,7 +85,7 @@ class Health:
             "epoch": self.parts.history.current.number,
             "policy": self.parts.policy,
             "mechanisms": self._mechanisms(),
-            "queued": queued,
+            "queued": sum(map(waiting, live)),
             "running": sum(job.placement is not None for job in live),
             "nodes": len(self.parts.read_model.nodes) - lost,
             "lost_nodes": lost,

@@ -8,8 +8,8 @@ from typing import Final
 
 from colane.api.nodes import BookedObject
 from colane.api.seeing import OverviewAnswer
+from colane.facts.job import waiting
 from colane.facts.node import NodeWord, booked, node_word, slurm_word
-from colane.model.arrays import number_of
 from colane.model.device_use import DeviceUsage
 from colane.model.hardware import Gpu
 from colane.model.job import Job, JobState
@@ -107,7 +107,7 @@ def _counts(jobs: Iterable[Job], ended: Mapping[str, int]) -> dict[str, int]:
     found = dict.fromkeys(("pending", "running", "suspended", "completing", "hold"), 0)
     for job in jobs:
         if job.state is JobState.QUEUED:
-            found["pending"] += 1 if job.array is None else number_of(job.array.pending)
+            found["pending"] += waiting(job)
             found["hold"] += bool(job.holds) and job.array is None
         else:
             found[_STATES.get(job.state, "running")] += 1

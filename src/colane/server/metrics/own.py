@@ -8,6 +8,7 @@ from operator import attrgetter
 from typing import Final, NamedTuple
 
 from colane.api.seeing import OverviewAnswer
+from colane.facts.job import waiting
 from colane.facts.node import NodeWord, node_word
 from colane.model.device_use import DeviceUsage
 from colane.model.hardware import Node
@@ -109,11 +110,11 @@ def write(
     _cluster(text, parts, overview)
     _devices(text, parts, known, holders)
     held = list(zip(holders.placed, holders.devices, strict=True))
-    waiting = [job for job in holders.waiting if job.array is None]
+    wait = holders.waiting
     if not sight.is_whole:
         held = [(job, devices) for job, devices in held if sight.has(job.spec.user)]
-        waiting = [job for job in waiting if sight.has(job.spec.user)]
-    _users(text, held, waiting)
+        wait = [job for job in wait if sight.has(job.spec.user)]
+    _users(text, held, wait)
     _jobs(text, overviews, known, [job for job, _ in held], overview)
     _scheduler(text, parts)
 
@@ -211,8 +212,10 @@ def _sampled(columns: Sequence[list[str]], known: NodeTexts, uses: Iterable[Devi
 
 def _users(text: MetricText, held: Iterable[tuple[Job, int]], queued: Iterable[Job]) -> None:
     """Count jobs by user, and what they hold: `held` has each running job with its number of devices."""
-    running, waiting = dict[str, int](), Counter([job.spec.user for job in queued])
+    running, wait = dict[str, int](), Counter[str]()
     devices = dict[str, int]()
+    for job in queued:
+        wait[job.spec.user] += waiting(job)
     for job, count in held:
         user = job.spec.user
         if user in running:
@@ -220,11 +223,11 @@ def _users(text: MetricText, held: Iterable[tuple[Job, int]], queued: Iterable[J
             devices[user] += count
         else:
             running[user], devices[user] = 1, count
-    most = sorted({*running, *waiting}, key=lambda user: (-devices.get(user, 0), -waiting[user], user))[:USERS_MAX]
+    most = sorted({*running, *wait}, key=lambda user: (-devices.get(user, 0), -wait[user], user))[:USERS_MAX]
     labels = {user: labels_text({"user": user}) for user in most}
     for name, about, counts in (
         ("running_jobs", "Jobs of a user that hold a place.", running),
-        ("waiting_jobs", "Jobs of a user that wait.", waiting),
+        ("waiting_jobs", "Jobs of a user that wait.", wait),
         ("devices", "Devices that a user's jobs hold.", devices),
     ):
         text.family(f"colane_user_{name}", GAUGE, about, [(labels[user], counts.get(user, 0)) for user in most])

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
-from colane.model.arrays import number_of
+from colane.facts.job import waiting
 from colane.model.hardware import GpuId
 from colane.model.job import JobState
 from colane.server.board.read_model import ReadModel
@@ -28,17 +28,14 @@ WAITING_COUNTED_EACH_S: Final = 60.0  # why all jobs wait takes a plan
 def counted(read_model: ReadModel, samples: SampleKeeper, now_s: float) -> ClusterCounts:
     """Count: some ms with ten thousand jobs."""
     holders, stopped = Counter[GpuId](), Counter[GpuId]()
-    running = waiting = 0
+    running = wait = 0
     for job in list(read_model.jobs.values()):
-        if job.array is not None:
-            waiting += number_of(job.array.pending)
-        elif job.placement is not None:
+        wait += waiting(job)
+        if job.placement is not None:
             running += 1
             holders.update(job.gpus_held)
             if job.state is JobState.PAUSED:
                 stopped.update(job.gpus_held)
-        elif job.state is JobState.QUEUED:
-            waiting += 1
     devices, gone, busy = 0, set[GpuId](), list[float]()
     for name, record in read_model.nodes.items():
         gone.update(GpuId(name, gpu.index) for gpu in record.node.gpus if record.lost or not gpu.healthy)
@@ -51,7 +48,7 @@ def counted(read_model: ReadModel, samples: SampleKeeper, now_s: float) -> Clust
     held = {gpu: count for gpu, count in holders.items() if gpu not in gone}
     working = sum(count > stopped[gpu] for gpu, count in held.items())
     sharing = sum(count > 1 for count in held.values())
-    return ClusterCounts(devices, working, sharing, running, waiting, sum(busy) / len(busy) if busy else None)
+    return ClusterCounts(devices, working, sharing, running, wait, sum(busy) / len(busy) if busy else None)
 
 
 def broken(read_model: ReadModel) -> dict[str, None]:

@@ -22,7 +22,7 @@ from colane.api.seeing import (
 from colane.core.cluster.co_runners import Pacing
 from colane.core.core import QueueReasons
 from colane.core.reducers import idling
-from colane.model.arrays import number_of
+from colane.facts.job import waiting
 from colane.model.choices import IdleRule
 from colane.model.hardware import GpuId, Node
 from colane.model.inventory import Inventory
@@ -248,10 +248,6 @@ def _no_parking(driver: LiveDriver, job: Job) -> str | None:
 SERVES: Final = JobKind.INFERENCE  # a job that serves requests waits for them by its nature
 
 
-def _waiting_elements(job: Job) -> int:
-    return 0 if job.array is None else number_of(job.array.pending)
-
-
 def reason_of(driver: LiveDriver, job: Job, waits: QueueReasons) -> Reason:
     """Return why a waiting job waits, of all that wait found at once."""
     told = waits.reasons.get(job.id)
@@ -262,9 +258,9 @@ def reason_of(driver: LiveDriver, job: Job, waits: QueueReasons) -> Reason:
 
 def _why_waiting(driver: LiveDriver, jobs: Iterable[Job], waits: QueueReasons) -> list[WaitingForObject]:
     groups: dict[Why, WaitingForObject] = {}
-    told, queued = waits.reasons, JobState.QUEUED
+    told = waits.reasons
     for job in jobs:
-        size = int(job.state is queued) if job.array is None else _waiting_elements(job)
+        size = waiting(job)
         if not size:
             continue
         reason = told.get(job.id) or reason_of(driver, job, waits)
@@ -282,7 +278,7 @@ def waiting_by_user(driver: LiveDriver, jobs: Iterable[Job], waits: QueueReasons
     """Return how many jobs of each user wait for each reason."""
     found: dict[tuple[str, str], int] = {}
     for job in jobs:
-        size = _waiting_elements(job) if job.array is not None else int(job.state is JobState.QUEUED)
+        size = waiting(job)
         if size:
             key = job.spec.user, reason_of(driver, job, waits).why.value
             found[key] = found.get(key, 0) + size

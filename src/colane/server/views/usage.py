@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 
 from colane.api.records import UsageObject
-from colane.model.arrays import number_of
+from colane.facts.job import waiting
 from colane.model.job import Job, JobState
 from colane.server.board.read_model import ReadModel
 from colane.server.samples.keeper import SampleKeeper
@@ -45,7 +45,7 @@ class Usage:
         """Count a job that waits or runs."""
         runs = job.placement is not None
         self.running += runs
-        self.waiting += not runs
+        self.waiting += waiting(job)
         self.gpus += len(job.gpus_held)
         self.gpu_s += gpu_s(job, max(0.0, now_s - job.start_s) if runs and job.start_s is not None else 0.0)
 
@@ -79,11 +79,7 @@ def usage(store: Store, read_model: ReadModel, since_s: float, now_s: float) -> 
         if job.array is None:
             users.setdefault(job.spec.user, Usage(job.spec.user)).add_ended(job, ran_s)
     for job in list(read_model.jobs.values()):
-        one = users.setdefault(job.spec.user, Usage(job.spec.user))
-        if job.array is None:
-            one.add_live(job, now_s)
-        else:
-            one.waiting += number_of(job.array.pending)
+        users.setdefault(job.spec.user, Usage(job.spec.user)).add_live(job, now_s)
     return [one.shown() for one in sorted(users.values(), key=lambda one: (-one.gpu_s, one.user))]
 
 
