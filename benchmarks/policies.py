@@ -19,6 +19,7 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from math import inf, isnan, nan
 from pathlib import Path
+from statistics import mean
 from typing import NamedTuple
 
 ROOT = Path(__file__).parents[1]
@@ -168,8 +169,15 @@ def _figures(run: Run, setting: Setting) -> Figures:
     found = figures_of(
         [rows.submit_s[i] for i in done], [rows.first_start_s[i] for i in done], [rows.end_s[i] for i in done], alone_s
     )
-    launches_s = setting.costs.launch_s * len(rows)
+    launches_s, users = setting.costs.launch_s * len(rows), [by_id[rows.id[i]].spec.user for i in done]
+    most = max(users, key=users.count, default="")
+    slow = [
+        (rows.end_s[i] - rows.submit_s[i]) / alone
+        for i, alone, user in zip(done, alone_s, users, strict=True)
+        if user != most
+    ]
     return found._replace(
+        others=mean(slow) if slow else 0.0,
         moves=max(0, len(run.ledger.stays) + run.ledger.stays_dropped - len(rows)),
         lost_h=max(0.0, run.ledger.idle_s + run.ledger.redone_s - launches_s) / 3600,
         unfinished=run.submitted - len(done),

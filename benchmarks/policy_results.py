@@ -47,6 +47,7 @@ class Figures(NamedTuple):
         flaws: Plans that were refused.
         interrupted: Whether the run was stopped at its limit.
         cpu_s: What the run took.
+        others: Mean slowdown of jobs of all owners but the one with most; 0 where there is one.
     """
 
     jct_h: float
@@ -63,6 +64,7 @@ class Figures(NamedTuple):
     flaws: int = 0
     interrupted: int = 0
     cpu_s: float = 0.0
+    others: float = 0.0
 
 
 def figures_of(
@@ -113,7 +115,7 @@ class Results:
 
 def _parsed(line: Mapping[str, str]) -> tuple[Key, Figures]:
     key = Key(line["row"], line["policy"], line["belief"], *(int(line[name]) for name in Key._fields[3:]))
-    hours = [float(line[name]) for name in Figures._fields]
+    hours = [float(line.get(name) or 0.0) for name in Figures._fields]
     return key, Figures._make(hours)
 
 
@@ -123,6 +125,7 @@ COLUMNS: Mapping[str, tuple[str, str]] = {
     "mean jct h": ("jct_h", ".3g"), "p95": ("p95_h", ".3g"), "p99": ("p99_h", ".3g"),
     "makespan h": ("makespan_h", ".3g"), "worst slowdown": ("worst", ".3g"), "Jain": ("jain", ".3f"),
     "moves": ("moves", ".0f"), "lost h": ("lost_h", ".1f"), "mean wait s": ("wait_s", ".0f"),
+    "others' slowdown": ("others", ".2f"),
 }  # fmt: skip
 PAPER_C: Mapping[str, tuple[str, str]] = {"below least utility": ("below", ".1f")}
 OVER_FIFO: Mapping[str, str] = {"jct over fifo": "jct_h", "makespan over fifo": "makespan_h"}

@@ -110,12 +110,27 @@ def of_type(cluster: clusters.Cluster, gpu_type: str) -> clusters.Cluster:
 OWNERS = ("half", "b", "c", "d", "e", "f")
 
 
-def of_owners(load: float, ask: Ask) -> Setting:
+def of_owners(make: Callable[[Ask], Setting], ask: Ask) -> Setting:
     """The same of six owners, one of which submits half of all jobs."""
-    setting, rng = at_load(load, ask), np.random.default_rng(ask.seed)
+    setting, rng = make(ask), np.random.default_rng(ask.seed)
     owners = rng.choice(OWNERS, size=len(setting.workload.jobs), p=[0.5] + [0.1] * 5).tolist()
     owned = zip(setting.workload.jobs, owners, strict=True)
     jobs = tuple(replace(job, spec=replace(job.spec, user=owner)) for job, owner in owned)
+    return setting._replace(workload=replace(setting.workload, jobs=jobs))
+
+
+GANGS = {1: 0.7, 2: 0.1, 4: 0.15, 8: 0.05}
+"""GPUs of a job, and how many of all ask for so many: as Gavel draws them, from Philly."""
+
+
+def of_gangs(load: float, ask: Ask) -> Setting:
+    """The same, of which some are gangs."""
+    setting = at_load(load / sum(size * part for size, part in GANGS.items()), ask)
+    sizes = np.random.default_rng([ask.seed, 4]).choice(list(GANGS), size=ask.jobs, p=list(GANGS.values())).tolist()
+    jobs = tuple(
+        replace(job, spec=replace(job.spec, gpus=gpus, multi_node=gpus > 1))
+        for job, gpus in zip(setting.workload.jobs, sizes, strict=True)
+    )
     return setting._replace(workload=replace(setting.workload, jobs=jobs))
 
 
@@ -335,7 +350,10 @@ ROWS: Mapping[str, Row] = {
     "a:1.0": Row("Gavel's models on 36 V100s, load 1.0", 400, partial(at_load, 1.0)),
     "a:1.5": Row("Gavel's models on 36 V100s, load 1.5", 400, partial(at_load, 1.5)),
     "a:at-once": Row("Gavel's models on 36 V100s, all at once", 400, partial(at_load, None)),
-    "a:owners": Row("the same at load 1.5, half of all by one of six owners", 400, partial(of_owners, 1.5)),
+    "a:owners": Row(
+        "the same at load 1.5, half of all by one of six owners", 400, partial(of_owners, partial(at_load, 1.5))
+    ),
+    "a:gangs": Row("the same at load 1.2, three of ten of them gangs", 400, partial(of_owners, partial(of_gangs, 1.2))),
     "b:gavel-1000s": Row("Gavel's trace of one-GPU jobs", 0, partial(gavel_trace, "gavel-1000s"), range(5)),
     "b:gavel-1000": Row("Gavel's trace of gangs", 0, partial(gavel_trace, "gavel-1000"), range(5)),
     "c:1": Row("paper C, scenario 1", 100, hundred_jobs, range(5)),

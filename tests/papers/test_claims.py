@@ -119,15 +119,20 @@ def test_a_number_that_the_paper_does_not_have_is_found_out() -> None:
 
 
 def test_what_the_papers_mechanisms_add_to_colane_is_what_was_measured() -> None:
-    """Of each option a row: mean jct and makespan over those of `colane`, by seed."""
+    """Of each option a row: mean jct and makespan over those of `colane`, and what other owners get, by seed."""
     root = Path(__file__).parents[2]
     with (root / "benchmarks" / "results" / "options.csv").open(encoding="utf-8") as file:
         ran = {(row["policy"], row["seed"]): row for row in csv.DictReader(file)}
     table = (root / "docs" / "reference" / "policies.md").read_text(encoding="utf-8")
+    seeds = sorted(seed for policy, seed in ran if policy == "colane")
+    others = ", ".join(f"{float(ran['colane', seed]['others']):.2f}" for seed in seeds)
+    assert f"({others} under `colane`)" in table
     for policy in sorted({policy for policy, _ in ran} - {"colane"}):
+        assert sorted(seed for name, seed in ran if name == policy) == seeds
         option, cells = policy.removeprefix("colane:"), []
         for column in ("jct_h", "makespan_h"):
-            seeds = sorted(seed for name, seed in ran if name == policy)
             ratios = [float(ran[policy, seed][column]) / float(ran["colane", seed][column]) for seed in seeds]
             cells.append(", ".join(f"{ratio:.3f}" for ratio in ratios))
-        assert f"| `{option}` | off | {cells[0]} | {cells[1]} |" in table
+        cells.append(", ".join(f"{float(ran[policy, seed]['others']):.2f}" for seed in seeds))
+        is_on = policy in {"colane:jobs_per_gpu_max=1", "colane:consolidates=no,moves=no"}
+        assert f"| `{option}` | {'on' if is_on else 'off'} | {' | '.join(cells)} |" in table

@@ -11,7 +11,7 @@ import pytest
 
 from colane.cli import app
 from colane.lab.commands import paper
-from colane.lab.commands.paper import ELSEWHERE, MODULES, NEEDED
+from colane.lab.commands.paper import ELSEWHERE, PAPERS
 from colane.lab.papers import sharing
 from colane.lab.papers.claims import Claim, ClaimVerdict, Evaluation, Judgement, queue_s
 from colane.lab.papers.colocation import GavelFifoPacked, evaluate
@@ -108,12 +108,12 @@ def test_an_unknown_paper_is_named_with_those_known(capsys: pytest.CaptureFixtur
     assert "known: A (Co-location" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("letter", sorted(MODULES))
+@pytest.mark.parametrize("letter", sorted(PAPERS))
 def test_a_directory_without_the_tables_is_named_with_the_file_that_is_missing(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, letter: str
 ) -> None:
     assert app.run(["paper", letter, "--data", str(tmp_path)]) == 2
-    assert f"--data: {tmp_path} holds no {NEEDED[letter]}, which paper {letter} needs" in capsys.readouterr().err
+    assert f"--data: {tmp_path} holds no {PAPERS[letter][2]}, which paper {letter} needs" in capsys.readouterr().err
 
 
 def test_what_is_not_shipped_is_named_and_where_it_is(
@@ -127,7 +127,7 @@ def test_what_is_not_shipped_is_named_and_where_it_is(
 
 
 def test_every_evaluation_but_those_named_reads_what_is_shipped() -> None:
-    assert {letter for letter, table in NEEDED.items() if not (SHIPPED / table).is_file()} == set(ELSEWHERE)
+    assert {letter for letter, (_, _, table) in PAPERS.items() if not (SHIPPED / table).is_file()} == set(ELSEWHERE)
     assert {table for table in SHIPPED.rglob("*.*") if table.stat().st_size > 50_000} == set()
 
 
@@ -172,7 +172,8 @@ def test_a_quick_look_says_that_it_is_one(
     data: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, letter: str
 ) -> None:
     """Of all papers one is evaluated, and those without tables are named and left out."""
-    monkeypatch.setattr(paper, "NEEDED", {each: NEEDED["C"] if each == "C" else "not/there" for each in NEEDED})
+    papers = {each: row if each == "C" else (*row[:2], "not/there") for each, row in PAPERS.items()}
+    monkeypatch.setattr(paper, "PAPERS", papers)
     assert app.run(["paper", letter, "--quick", "--data", str(data)]) == 0
     told = capsys.readouterr()
     assert "--quick: fewer jobs" in told.out

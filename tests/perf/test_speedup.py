@@ -8,13 +8,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from benchmarks.predict import work_bound_speedup
 from hypothesis import given
 from hypothesis import strategies as st
 
 from colane.model.profile import ProfileKey, SetMeasurement
 from colane.perf.beliefs import Beliefs
 from colane.perf.config import PerfConfig
-from colane.perf.speedup import delta, delta_general, fit_line, threshold_speedup
+from colane.perf.speedup import OCCUPANCY_UNITS_PER_S, delta, delta_general, fit_line, threshold_speedup
 from tests.core.worlds import GIB, make_profile
 
 V100 = "Tesla V100-SXM2-16GB"
@@ -154,3 +155,21 @@ def test_without_a_threshold_the_bound_by_work_is_used() -> None:
     assert prediction is not None
     assert prediction.source == "bound by occupancy"
     assert prediction.speedup == pytest.approx(0.3 / 0.15)
+
+
+@pytest.mark.parametrize(
+    ("step_s", "parts", "best"),
+    [
+        ((0.1, 0.1), (1.0, 1.0), 1.0),  # each fills the GPU: nothing is gained
+        ((0.1, 0.1), (0.5, 0.5), 2.0),  # both go as fast as alone
+        ((0.1, 0.1), (0.75, 0.75), 4 / 3),  # 0.15 s of work
+        ((0.1, 0.3), (1.0, 0.5), 4 / 3),  # 0.25 s of work, but the longer step takes 0.3 s
+        ((0.1,), (0.2,), 1.0),
+    ],
+)
+def test_a_device_does_no_more_than_a_second_of_work_in_a_second(
+    step_s: tuple[float, ...], parts: tuple[float, ...], best: float
+) -> None:
+    """The bound beside which `benchmarks/predict.py` judges predictors."""
+    occupancy = [part * step * OCCUPANCY_UNITS_PER_S for part, step in zip(parts, step_s, strict=True)]
+    assert work_bound_speedup(step_s, occupancy) == pytest.approx(best)

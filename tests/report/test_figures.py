@@ -2,27 +2,32 @@ from __future__ import annotations
 
 import xml.etree.ElementTree as ET
 from collections.abc import Callable, Iterator
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from random import Random
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 from PIL import Image
 
-from colane.lab.report import elastic_plots, plots, profile_plots, style, time_plots, timeline
+from colane.cli import app
+from colane.foresee.judged import HORIZONS, METHODS
+from colane.lab.report import elastic_plots, plots, profile_plots, simulated_plots, style, time_plots, timeline
 from colane.lab.report.elastic_plots import DeviceSpan, LossPoint, ThroughputCurve
+from colane.lab.report.foreseen import foreseen_plot
 from colane.lab.report.measured import SetPoint
 from colane.lab.report.metrics import StepTimes
 from colane.lab.report.profile_plots import Boundary
 from colane.lab.report.records import JobTime
-from colane.lab.report.simulated import Interval
+from colane.lab.report.simulated import ClusterCurves, Interval
 from colane.lab.studies import figures
 from colane.model.time_spent import TimeSpent
 
@@ -73,6 +78,13 @@ def points(bandwidth: bool) -> list[SetPoint]:
     rng = Random(5)
     sums = [rng.uniform(1e7, 2e8) for _ in range(30)]
     return [SetPoint(f"s{c}", "mps", c, 0.7 * c if bandwidth else None, 1.8 - c / 1e8) for c in sums]
+
+
+def curves(seed: int) -> ClusterCurves:
+    rng = np.random.default_rng(seed)
+    at_s, gpus = np.linspace(0, 2e6, 50), rng.integers(0, 9, 50).astype(float)
+    names = ("active_gpus", "utilized_gpus", "stranded_gpus", "waiting", "running")
+    return ClusterCurves(at_s=at_s, **dict.fromkeys(names, gpus))
 
 
 STEPS = [StepTimes(key(f"family-{i}"), 0.01 * (i + 1), 2, 0.013 * (i + 1), 3) for i in range(12)]
@@ -136,8 +148,34 @@ FIGURES: dict[str, Callable[[], Figure]] = {
     "time of jobs": lambda: time_plots.time_bars({name: job_times(5) for name in NAMES[:3]}),
     "time of many jobs": lambda: time_plots.time_bars({name: job_times(500) for name in NAMES}),
     "time of one job that ended at once": lambda: time_plots.time_bars({"a": [JobTime("x", TimeSpent())], "b": []}),
+    **{
+        f"comparison, {seeds} seeds": partial(
+            simulated_plots.comparison,
+            {
+                metric: {n: Interval(0.7 if "ratio" in metric else 5e5, 0.2 if seeds > 1 else None) for n in NAMES}
+                for metric in simulated_plots.METRIC_NAMES
+            },
+            seeds,
+        )
+        for seeds in (1, 20)
+    },
+    "GPUs over time": lambda: simulated_plots.gpus_over_time({n: curves(i) for i, n in enumerate(NAMES)}, 8),
+    "jobs waiting": lambda: simulated_plots.queue_over_time({n: curves(i) for i, n in enumerate(NAMES)}),
+    "foreseen": lambda: foreseen_plot(
+        {
+            n: [{"method": METHODS[-1], "horizons": [{"holds": 0.8, "error": 0.1 * i}] * len(HORIZONS)}]
+            for i, n in enumerate(NAMES)
+        }
+    ),
     "kernels of nothing": lambda: profile_plots.kernel_histograms({"a": []}, quantity="achieved occupancy"),
 }
+
+
+IN_A_COLUMN = [
+    name for name in FIGURES
+    if name.startswith(("log cdf", "over load", "cdf", "comparison", "GPUs over", "jobs waiting", "foreseen", "time"))
+]  # fmt: skip
+"""Those of simulations and studies."""
 
 
 def texts(fig: Figure) -> Iterator[Text]:
@@ -152,6 +190,7 @@ def texts(fig: Figure) -> Iterator[Text]:
         yield from (text for text in axes.get_children() if isinstance(text, Text) and text not in axes.texts)
     for legend in fig.legends:
         yield from legend.get_texts()
+    yield from fig.texts
 
 
 def drawn_on(fig: Figure) -> Any:
@@ -162,10 +201,14 @@ def drawn_on(fig: Figure) -> Any:
 
 
 @cache
-def laid_out(name: str) -> tuple[Figure, Any]:
+def laid_out(name: str, inch: float | None = None) -> tuple[Figure, Any]:
     """A figure, drawn once for all tests that only look at it."""
-    fig = FIGURES[name]()
+    with style.as_wide_as(inch):
+        fig = FIGURES[name]()
     return fig, drawn_on(fig)
+
+
+SHOWN = [*((name, None) for name in FIGURES), *((name, 3.3) for name in IN_A_COLUMN)]
 
 
 def boxes(fig: Figure, canvas: Any) -> list[tuple[str, Bbox]]:
@@ -178,9 +221,11 @@ def overlap(first: Bbox, second: Bbox) -> bool:
     return common is not None and common.width > 1.0 and common.height > 1.0
 
 
-@pytest.mark.parametrize("name", FIGURES)
-def test_no_two_texts_overlap_and_none_leaves_the_figure(name: str) -> None:
-    fig, canvas = laid_out(name)
+@pytest.mark.parametrize(("name", "inch"), SHOWN)
+def test_no_two_texts_overlap_and_none_leaves_the_figure(name: str, inch: float | None) -> None:
+    fig, canvas = laid_out(name, inch)
+    assert inch is None or fig.get_figwidth() == inch
+    assert inch is None or min(text.get_fontsize() for text in texts(fig) if text.get_text()) >= 7
     found = boxes(fig, canvas)
     assert found, "a figure says at least something"
     clashes = [
@@ -192,9 +237,9 @@ def test_no_two_texts_overlap_and_none_leaves_the_figure(name: str) -> None:
     assert outside == []
 
 
-@pytest.mark.parametrize("name", FIGURES)
-def test_a_legend_covers_no_axes(name: str) -> None:
-    fig, canvas = laid_out(name)
+@pytest.mark.parametrize(("name", "inch"), SHOWN)
+def test_a_legend_covers_no_axes(name: str, inch: float | None) -> None:
+    fig, canvas = laid_out(name, inch)
     for legend in fig.legends:
         box = legend.get_window_extent(canvas.get_renderer())
         assert not any(overlap(box, axes.get_window_extent()) for axes in fig.axes)
@@ -254,6 +299,26 @@ def test_families_beyond_the_palette_share_grey() -> None:
     colours = style.family_colours([f"f{i:02}" for i in range(12)] + ["f11"])
     assert colours["f11"] == style.FAMILY_COLOURS[0]
     assert list(colours.values()).count(style.OTHER_COLOUR) == 12 - len(style.FAMILY_COLOURS)
+
+
+@pytest.mark.parametrize("families", [1, 2, 5, len(style.FAMILY_COLOURS), 12])
+def test_families_in_a_column_are_told_apart_in_grey(families: int) -> None:
+    with style.as_wide_as(3.3):
+        colours = set(style.family_colours([f"f{i:02}" for i in range(families)]).values()) - {style.OTHER_COLOUR}
+    grey = sorted(float(np.dot(to_rgb(colour), (0.299, 0.587, 0.114))) for colour in colours)
+    assert len(grey) == min(families, len(style.FAMILY_COLOURS))
+    assert min(np.diff(grey), default=1.0) > 0.05
+
+
+def test_a_simulation_draws_every_figure_for_a_column(tmp_path: Path) -> None:
+    words = ["simulate", "-p", "fifo", "-p", "srtf", "--seeds", "2", "--foresee", "--figure-inch", "3.3"]
+    assert app.run([*words, "--out", str(tmp_path)]) == 0
+    pictures = {path.stem for path in tmp_path.glob("*.png")}
+    assert pictures >= {"comparison", "foreseen", "time_spent", "gpus_over_time", "jct_cdf"}
+    assert {path.stem for path in tmp_path.glob("*.pdf")} == pictures
+    for path in tmp_path.glob("*.png"):
+        with Image.open(path) as picture:
+            assert picture.width == 950
 
 
 spans = st.tuples(st.integers(min_value=0, max_value=30), st.integers(min_value=0, max_value=30))

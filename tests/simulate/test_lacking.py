@@ -34,6 +34,8 @@ DEFINED_BY = {
     "max-min": {"owner"}, "max-min-packed": {"owner"}, "finish-time-fair": {"length", "owner"}, "f-sched": {"sizes"},
     "colocate": {"occupancy"}, "pack": {"memory"}, "fair": {"memory"}, "salus-srtf": {"memory", "length"},
     "salus-code": {"memory"}, "coda": {"cores", "owner"},
+    "colane:objective=fair": {"owner"}, "colane:objective=drf": {"owner"}, "colane:lanes=own": {"memory"},
+    "colane:arrays=yes": {"cores"}, "colane:variance_max=0.1": {"sizes"}, "fair:turns=srtf": {"memory", "length"},
 }  # fmt: skip
 """All others need nothing that a trace may lack."""
 
@@ -43,7 +45,7 @@ def missing(column: str) -> TraceJob:
 
 
 @pytest.mark.parametrize("column", NEEDS)
-@pytest.mark.parametrize("policy", [*POLICIES, *ALIASES])
+@pytest.mark.parametrize("policy", sorted({*POLICIES, *ALIASES, *DEFINED_BY}))
 def test_each_policy_lacks_what_defines_it_and_nothing_else(policy: str, column: str) -> None:
     world = NeutralWorld() if column == "occupancy" else FactorsWorld()
     truth = Truth(world, Beliefs(), {"default": ["v100"]})

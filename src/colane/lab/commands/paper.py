@@ -15,32 +15,20 @@ import typer
 from colane.cli import output
 from colane.cli.errors import MisuseError, writing
 from colane.cli.output import ScreenColumn
+from colane.lab.commands.study import FigureInch
 
 if TYPE_CHECKING:
     from colane.lab.papers.claims import Claim, Evaluation, Experiment
     from colane.lab.report.simulated import Study
 
-PAPERS = {
-    "A": "Co-location of deep-learning jobs (Tabrizian, Toronto 2020)",
-    "B": "Salus: fine-grained GPU sharing (Yu and Chowdhury, MLSys 2020)",
-    "C": "Topology-aware GPU scheduling (Amaral et al., SC 2017)",
-    "D": "CODA: the CPU side of training jobs (Zhao et al.)",
-    "E": "F-scheduling: elastic jobs by throughput functions (Seo, SNU 2020)",
-}
-"""Papers that can be evaluated so far."""
-
-MODULES = {"A": "colocation", "B": "sharing", "C": "topology", "D": "cpu_side", "E": "elasticity"}
-"""Modules of `colane.lab.papers` that evaluate them."""
-
-
-NEEDED: Final = {
-    "A": "A/gavel_v100_throughputs.json.gz",
-    "B": "B/workload_geometry.csv",
-    "C": "C/prof_from_experiments.json",
-    "D": "traces/synergy-cpu/tput_matrix.csv",
-    "E": "E/calibrated_f.json",
-}
-"""The first table that each evaluation reads."""
+PAPERS: Final = {
+    "A": ("Co-location of deep-learning jobs (Tabrizian 2020)", "colocation", "A/gavel_v100_throughputs.json.gz"),
+    "B": ("Salus: fine-grained GPU sharing (Yu and Chowdhury, MLSys 2020)", "sharing", "B/workload_geometry.csv"),
+    "C": ("Topology-aware GPU scheduling (Amaral et al., SC 2017)", "topology", "C/prof_from_experiments.json"),
+    "D": ("CODA: the CPU side of training jobs (Zhao et al.)", "cpu_side", "traces/synergy-cpu/tput_matrix.csv"),
+    "E": ("F-scheduling: elastic jobs by throughput functions (Seo, SNU 2020)", "elasticity", "E/calibrated_f.json"),
+}  # fmt: skip
+"""Title, module of `colane.lab.papers` and the first table that is read, of each that can be evaluated."""
 
 ELSEWHERE: Final = {"D": "in github.com/msr-fiddle/synergy, simulator/models-*"}  # where those are that are not shipped
 
@@ -68,6 +56,7 @@ def paper(
     quick: Annotated[
         bool, typer.Option("--quick", help="Fewer jobs, machines and seeds: all papers within three minutes.")
     ] = False,
+    figure_inch: FigureInch = None,
     as_json: output.Json = False,
 ) -> None:
     """Run a paper's own evaluation in simulation and print each claim: published, ours, verdict.
@@ -75,7 +64,7 @@ def paper(
     A claim only a real GPU can decide is said to need one, or what was measured on one.
     """
     if letter != "all" and letter.upper() not in PAPERS:
-        known = ", ".join(f"{key} ({title})" for key, title in PAPERS.items())
+        known = ", ".join(f"{key} ({title})" for key, (title, _, _) in PAPERS.items())
         raise MisuseError(f"paper: there is no evaluation of {letter!r}; known: {known}, or all")
     objects: list[dict[str, object]] = []
     for each in PAPERS if letter == "all" else (letter.upper(),):
@@ -88,11 +77,11 @@ def paper(
             output.note(f"paper {each} is left out: {error}")
             continue
         if folder is not None:
-            _write(found, folder)
+            _write(found, folder, figure_inch)
         objects.append({"paper": each, "quick": quick, "claims": [claim.as_object() for claim in found.claims]})
         if not as_json:
             if letter == "all":
-                output.say(f"Paper {each}: {PAPERS[each]}")
+                output.say(f"Paper {each}: {PAPERS[each][0]}")
             _print(found.claims, folder, is_quick=quick)
     if as_json:
         output.print_json(objects if letter == "all" else objects[0])
@@ -108,7 +97,7 @@ def _evaluated(letter: str, data: Path | None, *, is_quick: bool) -> Evaluation:
 
     folder = _tables(letter, data)
     try:
-        evaluate = import_module(f"colane.lab.papers.{MODULES[letter]}").evaluate
+        evaluate = import_module(f"colane.lab.papers.{PAPERS[letter][1]}").evaluate
         found: Evaluation = evaluate(folder, Effort(is_quick, tell))
     except ValueError as error:
         raise MisuseError(str(error)) from error
@@ -124,14 +113,14 @@ def _tables(letter: str, named: Path | None) -> Path:
     from colane.lab.traces.tables import SHIPPED  # noqa: PLC0415 - imported late
 
     folder = named or SHIPPED
-    if (folder / NEEDED[letter]).is_file():
+    if (folder / PAPERS[letter][2]).is_file():
         return folder
     if named is None:
         raise MisuseError(
-            f"--data: paper {letter} needs {NEEDED[letter]}, which is not shipped; its numbers are "
+            f"--data: paper {letter} needs {PAPERS[letter][2]}, which is not shipped; its numbers are "
             f"{ELSEWHERE[letter]}; name a directory that holds that file"
         )
-    raise MisuseError(f"--data: {folder} holds no {NEEDED[letter]}, which paper {letter} needs")
+    raise MisuseError(f"--data: {folder} holds no {PAPERS[letter][2]}, which paper {letter} needs")
 
 
 def _print(claims: tuple[Claim, ...], folder: Path | None, *, is_quick: bool) -> None:
@@ -156,11 +145,12 @@ def _print(claims: tuple[Claim, ...], folder: Path | None, *, is_quick: bool) ->
         output.say(f"plots: {folder}")
 
 
-def _write(found: Evaluation, out: Path) -> None:
+def _write(found: Evaluation, out: Path, figure_inch: float | None) -> None:
     from colane.lab.papers.claims import table  # noqa: PLC0415 - imported late
     from colane.lab.report import simulated_writer as writer  # noqa: PLC0415 - matplotlib comes with it
+    from colane.lab.report import style  # noqa: PLC0415
 
-    with writing(f"--out: {out}"):
+    with writing(f"--out: {out}"), style.as_wide_as(figure_inch):
         out.mkdir(parents=True, exist_ok=True)
         _write_rows(found, out / "claims.csv")
         text = json.dumps({"claims": [claim.as_object() for claim in found.claims]}, indent=1, ensure_ascii=False)

@@ -15,7 +15,16 @@ from colane.cli import output
 from colane.cli.errors import FAILURE, INTERRUPTED, FailureError, MisuseError, writing
 from colane.cli.output import ScreenColumn
 from colane.cli.service.command import option
-from colane.lab.commands.study import Engine, Parquet, RayAddress, RunsOn, check_parquet, elsewhere, judge_engine
+from colane.lab.commands.study import (
+    Engine,
+    FigureInch,
+    Parquet,
+    RayAddress,
+    RunsOn,
+    check_parquet,
+    elsewhere,
+    judge_engine,
+)  # fmt: skip
 from colane.lab.commands.trace import TraceColumns, format_of
 from colane.model.words import count
 from colane.settings import table as settings
@@ -176,6 +185,7 @@ def simulate(  # noqa: PLR0913, PLR0917 - a command line option is a parameter
         Path | None, typer.Option("--out", "-o", metavar="DIR", help="Write summary, jobs, plots and a page here.")
     ] = None,
     parquet: Parquet = False,
+    figure_inch: FigureInch = None,
     decisions: Annotated[
         Path | None,
         typer.Option(
@@ -217,10 +227,12 @@ def simulate(  # noqa: PLR0913, PLR0917 - a command line option is a parameter
     judge_engine(engine, address, seeds)
     asked = _StudyRequest(chosen, tuple(range(seed, seed + seeds)), decisions, explain, address)
     from colane.lab.report.simulated_compared import is_refused, unclaimed  # noqa: PLC0415 - imported late
+    from colane.lab.report.style import as_wide_as  # noqa: PLC0415
 
     with collector_held():  # one process for one study: the collector would find hardly a cycle
         study, stories = _study(request, asked)
-        _publish(study, out, stories, parquet=parquet, as_json=as_json)
+        with as_wide_as(figure_inch):
+            _publish(study, out, stories, parquet=parquet, as_json=as_json)
     if study.is_partial:
         raise typer.Exit(INTERRUPTED)
     if unclaimed(study) or any(map(is_refused, study.runs)):

@@ -72,6 +72,15 @@ Parquet = Annotated[
 ]
 
 
+FigureInch = Annotated[
+    float | None,
+    typer.Option(
+        "--figure-inch", metavar="INCH", min=2.0, max=12.0, show_default="as on a page",
+        help="Draw figures so wide, for a paper's column (3.3) as PDF, too.",
+    ),
+]  # fmt: skip
+
+
 def check_parquet(out: Path | None) -> None:
     """Refuse before anything runs. Raises MisuseError: what writing it needs is not there."""
     from importlib.util import find_spec  # noqa: PLC0415 - imported late

@@ -84,7 +84,7 @@ def _bar(axes: Axes, job: MixedJob, stretch: Stretch, row: int, colour: str) -> 
     width_s = stretch.end_s - stretch.start_s
     face, edge, hatch = (style.PAGE, colour, "////") if stretch.is_parked else (colour, style.PAGE, None)
     axes.barh(row, width_s, 0.8, left=stretch.start_s, facecolor=face, edgecolor=edge, hatch=hatch)
-    room = width_s / (axes.get_xlim()[1] or 1.0) * (style.WIDE_INCH - 1.6) / CHARACTER_INCH
+    room = width_s / (axes.get_xlim()[1] or 1.0) * (style.wide_inch() - 1.6) / CHARACTER_INCH
     text = "" if stretch.is_parked else next((text for text in _texts(job, stretch) if len(text) + 1 <= room), "")
     if text:
         black = "#000000"

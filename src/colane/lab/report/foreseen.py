@@ -53,8 +53,8 @@ def foreseen_table(judged_runs: Sequence[Mapping[str, Any]]) -> Table:
 @style.styled
 def foreseen_plot(judged_runs: Mapping[str, Sequence[Mapping[str, Any]]]) -> Figure:
     """Coverage above, median error below, by horizon; a bar for each policy, of the rows that `judged_rows` tells."""
-    fig = style.new_figure(4.8, is_wide=True)
-    above, below = fig.subplots(1, 2)
+    fig = style.new_figure(7.0 if style.is_column() else 4.8, is_wide=True)
+    above, below = fig.subplots(*((2, 1) if style.is_column() else (1, 2)))
     width, bars = 0.8 / len(judged_runs), []
     for position, rows in enumerate(judged_runs.values()):
         found = [part for row in rows if row["method"] == METHODS[-1] for part in row["horizons"]]
@@ -63,14 +63,16 @@ def foreseen_plot(judged_runs: Mapping[str, Sequence[Mapping[str, Any]]]) -> Fig
         at = np.arange(len(HORIZONS)) + width * (position - (len(judged_runs) - 1) / 2)
         held = [100 * (part["holds"] or 0.0) for part in found]
         wrong = [100 * (part["error"] or 0.0) for part in found]
-        bars.append(above.bar(at, held, width, color=style.group_colour(position)))
-        below.bar(at, wrong, width, color=style.group_colour(position))
+        hatch = style.GROUP_HATCHES[position % len(style.GROUP_HATCHES)]
+        looks = {"color": style.group_colour(position), "hatch": hatch, "edgecolor": style.PAGE, "linewidth": 0.0}
+        bars.append(above.bar(at, held, width, **looks))
+        below.bar(at, wrong, width, **looks)
     above.axhline(100 * ASKED, color=style.INK, linewidth=1.0)
     above.axhspan(70, 90, color=style.GRID, zorder=0)
     above.set_ylim(0, 100)
     for axes, title in ((above, "Quotes that held (%), of 80 asked for"), (below, "Median error of p50 (%)")):
         axes.set_title(title)
-        axes.set_xticks(range(len(HORIZONS)), HORIZONS, fontsize=8)
+        axes.set_xticks(range(len(HORIZONS)), HORIZONS, fontsize=style.points(8))
         axes.set_xlabel("what was said")
     style.legend_of(fig, bars, judged_runs)
     return fig

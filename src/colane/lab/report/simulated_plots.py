@@ -121,6 +121,7 @@ def gpus_over_time(curves: Mapping[str, ClusterCurves], gpus: int) -> Figure:
         axes.set_title(title)
         axes.set_ylabel("GPUs")
         axes.set_ylim(0, style.axis_end(gpus, 1.06))
+        axes.yaxis.set_major_locator(MaxNLocator(integer=True))
         axes.axhline(gpus, color=style.GRID, linewidth=1.2, zorder=1)
     _time_axis(below, curves, unit_s, unit)
     style.legend_of(fig, lines, curves)
@@ -151,7 +152,7 @@ def comparison(metrics: Mapping[str, Mapping[str, Interval | None]], seeds: int)
         metrics: Value by policy, by name of the metric; names that end in `_ratio` are shown in percent.
         seeds: How many runs stand behind a bar.
     """
-    columns = 3
+    columns = 1 if style.is_column() else 3
     rows = -(-len(metrics) // columns)
     policies = list(next(iter(metrics.values()), {}))
     fig = style.new_figure(0.9 + rows * (0.75 + 0.3 * max(len(policies), 1)), is_wide=True)
@@ -161,7 +162,8 @@ def comparison(metrics: Mapping[str, Mapping[str, Interval | None]], seeds: int)
     for axes in list(every.flat)[len(metrics) :]:
         axes.set_axis_off()
     note = "" if seeds == 1 else f": mean of {seeds} seeds, whiskers are 95 % confidence intervals"
-    fig.suptitle(f"Policies compared{note}", x=0.01, ha="left", fontsize=11, fontweight="bold")
+    note = f": mean of {seeds}, 95 % intervals" if note and style.is_column() else note
+    fig.suptitle(f"Policies compared{note}", x=0.01, ha="left", fontsize=style.points(11), fontweight="bold")
     return fig
 
 
@@ -206,7 +208,7 @@ def _bars(axes: Axes, name: str, values: Mapping[str, Interval | None]) -> None:
             _bar(axes, place, value, scale, is_ratio=is_ratio)
     style.name_rows(axes, values, 18)
     axes.set_xlim(0, style.axis_end(max(known, default=0.0) * scale, 1.35))
-    axes.set_title(f"{METRIC_NAMES.get(name, name)} ({unit})", fontsize=10)
+    axes.set_title(f"{METRIC_NAMES.get(name, name)} ({unit})", fontsize=style.points(10))
 
 
 def _bar(axes: Axes, place: int, value: Interval, scale: float, *, is_ratio: bool) -> None:
@@ -214,7 +216,7 @@ def _bar(axes: Axes, place: int, value: Interval, scale: float, *, is_ratio: boo
     axes.barh(place, value.mean * scale, 0.62, xerr=whisker, color=style.group_colour(place), ecolor=style.INK)
     said = f"{value.mean * 100:.1f} %" if is_ratio else duration(value.mean)
     end = (value.mean + (value.half_width or 0.0)) * scale
-    axes.annotate(said, (end, place), (4, 0), textcoords="offset points", va="center", fontsize=8)
+    axes.annotate(said, (end, place), (4, 0), textcoords="offset points", va="center", fontsize=style.points(8))
 
 
 METRIC_NAMES: Mapping[str, str] = {

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, ParamSpec
 
 import matplotlib as mpl
+import numpy as np
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -33,6 +34,9 @@ GROUP_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9
 
 GROUP_LINES = ("-", "--", "-.", ":", (0, (6, 1, 1, 1, 1, 1)))
 """Line styles change faster than colours repeat, so that colour is never the only difference."""
+
+GROUP_HATCHES = ("", "////", "....", "\\\\\\\\", "xxxx")
+"""Of bars, for those who read them in grey."""
 
 GROUP_MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 
@@ -83,12 +87,27 @@ _WIDTH_INCH = ContextVar("width_inch", default=FIGURE_WIDTH_INCH)
 
 @contextmanager
 def as_wide_as(inch: float | None) -> Iterator[None]:
-    """Draw half-page figures so wide, with text and lines to suit; None leaves them as they are."""
+    """Draw figures so wide, with text and lines to suit; None leaves them as they are."""
     token = _WIDTH_INCH.set(inch or FIGURE_WIDTH_INCH)
     try:
         yield
     finally:
         _WIDTH_INCH.reset(token)
+
+
+def is_column() -> bool:
+    """Whether figures are for a column: what stands side by side on a page then stands one above another."""
+    return _WIDTH_INCH.get() < FIGURE_WIDTH_INCH
+
+
+def wide_inch() -> float:
+    """Width of a figure over the whole page, or column."""
+    return _WIDTH_INCH.get() if is_column() else WIDE_INCH
+
+
+def points(size: float) -> float:
+    """Size of text that is smaller than the rest, but never below 7 points."""
+    return max(size * _text_ratio(), 10.0 * TEXT_RATIO_MIN)
 
 
 def _text_ratio() -> float:
@@ -108,6 +127,7 @@ def styled(draw: Callable[Parameters, Figure]) -> Callable[Parameters, Figure]:
             figure = draw(*args, **kwargs)
             if (engine := figure.get_layout_engine()) is not None:
                 engine.execute(figure)
+                engine.execute(figure)  # ticks that the first has moved may be wider
             figure.set_layout_engine(None)  # laid out once, not again for every file it is written to
             return figure
 
@@ -116,13 +136,15 @@ def styled(draw: Callable[Parameters, Figure]) -> Callable[Parameters, Figure]:
 
 def new_figure(height_inch: float, *, is_wide: bool = False) -> Figure:
     """An empty figure, half or all of the page's width, that lays itself out; it belongs to no window."""
-    width_inch = WIDE_INCH if is_wide else _WIDTH_INCH.get()
+    width_inch = wide_inch() if is_wide else _WIDTH_INCH.get()
     return Figure(figsize=(width_inch, height_inch * _text_ratio()), layout="constrained")
 
 
 def save(fig: Figure, path: Path) -> Path:
-    """Write a figure as PNG, PDF or SVG, by the suffix of the path; the same figure gives the same bytes."""
+    """Write a figure as PNG, PDF or SVG, by the suffix of the path, for a column as PDF, too: the same bytes again."""
     path.parent.mkdir(parents=True, exist_ok=True)
+    if is_column():
+        path.with_suffix(".pdf").write_bytes(written(fig, "pdf", path.stem))
     path.write_bytes(written(fig, path.suffix.removeprefix("."), path.stem))
     return path
 
@@ -181,12 +203,14 @@ def group_marker(position: int) -> str:
 
 
 def family_colours(families: Iterable[str]) -> dict[str, str]:
-    """Colour of each family; the most frequent ones have their own, the rest share grey."""
+    """Colour of each family; the most frequent ones have their own, in a column by lightness, the rest share grey."""
     counts: dict[str, int] = {}
     for family in families:
         counts[family] = counts.get(family, 0) + 1
     order = sorted(counts, key=lambda family: (-counts[family], family))
-    own = dict(zip(order, FAMILY_COLOURS, strict=False))
+    light = np.linspace(1.0, 0.3, max(2, min(len(order), len(FAMILY_COLOURS))))
+    by_lightness = [mpl.colors.to_hex(mpl.colormaps["cividis"](at)) for at in light]
+    own = dict(zip(order, by_lightness if is_column() else FAMILY_COLOURS, strict=False))
     return {family: own.get(family, OTHER_COLOUR) for family in order}
 
 

@@ -61,7 +61,7 @@ def _drawn(panels: Mapping[str, Sequence[tuple[str, dict[str, float]]]]) -> Figu
     unit_s, unit = style.time_unit(most_s)
     for axes, (name, bars) in zip(every, panels.items(), strict=True):
         _panel(axes, name, bars, unit_s)
-    every[-1].set_xlim(0, style.axis_end(most_s / unit_s, 1.1))
+    every[-1].set_xlim(0, style.axis_end(most_s / unit_s, 1.4 if style.is_column() else 1.1))
     every[-1].set_xlabel(f"time from submission to end ({unit})")
     shown = [part for part in COLOURS if any(parts.get(part) for bars in panels.values() for _, parts in bars)]
     handles = [Patch(facecolor=COLOURS[part], edgecolor=style.INK, hatch=HATCHES.get(part), lw=0.4) for part in shown]
@@ -89,6 +89,6 @@ def _panel(axes: Axes, name: str, bars: Sequence[tuple[str, dict[str, float]]], 
                 )
                 end += length
         text = duration(sum(parts.values()))
-        axes.annotate(text, (end, row), (4, 0), textcoords="offset points", va="center", fontsize=8)
-    style.name_rows(axes, [label for label, _ in bars], 30)
-    axes.set_title(style.shortened(name, 80))
+        axes.annotate(text, (end, row), (4, 0), textcoords="offset points", va="center", fontsize=style.points(8))
+    style.name_rows(axes, [label for label, _ in bars], 18 if style.is_column() else 30)
+    axes.set_title(style.shortened(name, 40 if style.is_column() else 80))

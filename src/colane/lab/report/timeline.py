@@ -109,7 +109,7 @@ def _panel(axes: Axes, panel: Panel, colours: Mapping[str, str], end_s: float, b
     axes.set_xlim(0, max(end_s, 1e-9) / unit_s)
     axes.set_ylim(max(len(panel.devices), 1) - 0.5, -0.5)
     axes.set_yticks(range(len(panel.devices)), [style.shortened(device, 22) for device in panel.devices])
-    axes.tick_params(axis="y", length=0, labelsize=9 if band_inch > BAND_INCH_MIN else 7.5)
+    axes.tick_params(axis="y", length=0, labelsize=style.points(9 if band_inch > BAND_INCH_MIN else 7.5))
     axes.grid(visible=False, axis="y")
     for line in range(1, len(panel.devices)):
         axes.axhline(line - 0.5, color=style.GRID, linewidth=0.7)
@@ -156,22 +156,23 @@ def _label(axes: Axes, label: str, place: tuple[float, float, float], height_inc
     """The label in its bar, shortened to its last word or left out where the bar is too small for it."""
     left, right, middle = place
     low, high = axes.get_xlim()
-    room = (right - left) / (high - low) * (style.WIDE_INCH - 1.4) / CHARACTER_INCH
+    room = (right - left) / (high - low) * (style.wide_inch() - 1.4) / CHARACTER_INCH
     if height_inch < LABEL_HEIGHT_INCH:
         return
     choices = (label, label.rsplit(" ", 1)[-1])
     fitting = next((text for text in choices if len(text) + 1 <= room), None)
     if fitting is not None:
         text = style.shortened(fitting, 60)
-        axes.text((left + right) / 2, middle, text, ha="center", va="center", fontsize=8, color="#000000")
+        axes.text((left + right) / 2, middle, text, ha="center", va="center", fontsize=style.points(8), color="#000000")
 
 
 def _panel_title(axes: Axes, whole: Panel, shown: Panel, position: int) -> None:
     end_s = max((bar.end_s for bar in whole.bars), default=0.0)
-    title = style.shortened(whole.name, TITLE_CHARACTERS_MAX)
+    title = style.shortened(whole.name, 16 if style.is_column() else TITLE_CHARACTERS_MAX)
     title += f": makespan {duration(end_s)}" if whole.bars else ""
     if len(shown.devices) < len(whole.devices):
-        title += f" (the {len(shown.devices)} busiest of {len(whole.devices):,} devices)"
+        break_ = "\n" if style.is_column() else " "
+        title += f"{break_}(the {len(shown.devices)} busiest of {len(whole.devices):,} devices)"
     axes.set_title(title, color=style.group_colour(position))
 
 

@@ -13,12 +13,15 @@ from colane.perf.beliefs import Beliefs
 from colane.scheduling.admissions.backfill import Backfill
 from colane.scheduling.engine.loop import Composed
 from colane.scheduling.mechanisms.cpu.arrays import ReclaimCores
+from colane.scheduling.mechanisms.cpu.lending import ReclaimLent
 from colane.scheduling.mechanisms.elastic.fair_throughput import FairThroughput
+from colane.scheduling.mechanisms.elastic.priced import PricedSizes
 from colane.scheduling.mechanisms.fairness.least_share import LeastShare
 from colane.scheduling.mechanisms.fairness.service import SmallestPart, WorstFinish
 from colane.scheduling.mechanisms.lanes.in_lane import InLane
 from colane.scheduling.mechanisms.sharing.beside import BesideLightest
 from colane.scheduling.orders.length import LeastRemaining, Shortest
+from colane.scheduling.orders.price import FAIR, ByShadowPrice
 
 
 class Truth(NamedTuple):
@@ -61,13 +64,25 @@ NEEDS: Final[Mapping[str, tuple[Callable[[Composed], bool], Callable[[TraceJob, 
     "length": (goes_by_length, has_length),
     "memory": (lambda policy: any(isinstance(one, InLane) and not one.is_idle for one in policy.sources), has_memory),
     "occupancy": (lambda policy: any(isinstance(one, BesideLightest) for one in policy.sources), has_occupancy),
-    "sizes": (lambda policy: isinstance(policy.sizes, FairThroughput), lambda job, _: bool(job.spec.sizes)),
+    "sizes": (
+        lambda policy: (
+            isinstance(policy.sizes, FairThroughput)
+            or (isinstance(policy.sizes, PricedSizes) and policy.sizes.variance_max < 1)
+        ),
+        lambda job, _: bool(job.spec.sizes),
+    ),
     "cores": (
-        lambda policy: any(isinstance(one, ReclaimCores) for one in policy.sources),
+        lambda policy: any(
+            isinstance(one, ReclaimCores) or (isinstance(one, ReclaimLent) and one.lending.arrays)
+            for one in policy.sources
+        ),
         lambda job, _: job.spec.cores > 0,
     ),
     "owner": (
-        lambda policy: isinstance(policy.order, LeastShare | SmallestPart | WorstFinish),
+        lambda policy: (
+            isinstance(policy.order, LeastShare | SmallestPart | WorstFinish)
+            or (isinstance(policy.order, ByShadowPrice) and policy.order.objective in FAIR)
+        ),
         lambda job, _: bool(job.spec.user),
     ),
 }
