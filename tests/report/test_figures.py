@@ -19,7 +19,8 @@ from matplotlib.transforms import Bbox
 from PIL import Image
 
 from colane.cli import app
-from colane.foresee.judged import HORIZONS, METHODS
+from colane.foresee.foreseer import METHODS
+from colane.foresee.judged import HORIZONS
 from colane.lab.report import elastic_plots, plots, profile_plots, simulated_plots, style, time_plots, timeline
 from colane.lab.report.elastic_plots import DeviceSpan, LossPoint, ThroughputCurve
 from colane.lab.report.foreseen import foreseen_plot
@@ -225,7 +226,7 @@ def overlap(first: Bbox, second: Bbox) -> bool:
 def test_no_two_texts_overlap_and_none_leaves_the_figure(name: str, inch: float | None) -> None:
     fig, canvas = laid_out(name, inch)
     assert inch is None or fig.get_figwidth() == inch
-    assert inch is None or min(text.get_fontsize() for text in texts(fig) if text.get_text()) >= 7
+    assert inch is None or min(float(text.get_fontsize()) for text in texts(fig) if text.get_text()) >= 7
     found = boxes(fig, canvas)
     assert found, "a figure says at least something"
     clashes = [
