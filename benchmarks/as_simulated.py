@@ -7,15 +7,19 @@ than the time within which agents report. The machine must be quiet all the same
 that other programs use by a quarter, and what is not learnt is decided otherwise.
 
     python benchmarks/as_simulated.py [-p colane -p fifo] [--jobs 24] [--seeds 1] [--devices cpu:2:4GB] [--keep DIR]
+    python benchmarks/as_simulated.py -p colane --jobs 200 --lengths 5,6,8,20 --load 2.6    # some 9 minutes
 
-Prints the share of pairs of jobs whose starts are in the same order and the means, and exits with 1 when more than
-5 % of the pairs that could differ do.
+Prints the share of pairs of jobs whose starts are in the same order and the means, and what `colane replay` says of
+its own trust in it. Exits with 1 when more than 5 % of the pairs that could differ do, or where replay is off by more
+than 5 % in the makespan or the mean wait, or in the order of more than 5 % of all pairs.
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
+import json
+import subprocess
 import sys
 import tempfile
 import time
@@ -28,7 +32,7 @@ from typing import Any, Final, NamedTuple
 from colane.api.jobs import JobObject
 from colane.cli.service.terminal import interruptible
 from colane.engines.local import LocalConfig, LocalEngine
-from colane.lab.commands.export import export_jobs, run_of
+from colane.lab.commands.export import TimeWindow, export_jobs, run_of
 from colane.lab.simulate.request import LIVE, Request, WorldKind, inputs, load
 from colane.lab.simulate.run import simulate
 
@@ -39,7 +43,6 @@ CLOSE_S: Final = 0.75
 STEP_S: Final = {"a": 0.05, "b": 0.08, "c": 0.11, "d": 0.2}
 """Of each family."""
 
-LENGTHS_S: Final = (2.0, 4.0, 8.0, 16.0)
 LOOK_EVERY_S: Final = 0.25
 
 
@@ -59,18 +62,18 @@ class Stay(NamedTuple):
     gpus: str
 
 
-def arrivals(seed: int, jobs: int, gpus: int) -> list[Arrival]:
-    """Draw jobs at a load of about 1.3."""
+def arrivals(seed: int, jobs: int, gpus: int, lengths_s: list[float], load: float) -> list[Arrival]:
+    """Draw jobs that come at about that load, were each alone."""
     drawn, at_s, found = Random(seed), 0.0, []  # noqa: S311 - which jobs come
     for number in range(jobs):
         family, wide = drawn.choice(tuple(STEP_S)), 2 if gpus > 1 and drawn.random() < 0.2 else 1
-        steps = round(drawn.choice(LENGTHS_S) / STEP_S[family])
+        steps = round(drawn.choice(lengths_s) / STEP_S[family])
         words = [sys.executable, str(Path(__file__).with_name("sleeping_job.py")), str(steps), str(STEP_S[family])]
         found.append(Arrival(at_s, {
             "command": words, "workdir": "/", "name": f"{family}{number}", "family": family, "steps_total": steps,
             "gpus": wide, "gpu_memory_bytes": 10**9,
         }))  # fmt: skip
-        at_s += drawn.expovariate(gpus * 1.3 / (1.2 * fmean(LENGTHS_S)))
+        at_s += drawn.expovariate(gpus * load / (1.2 * fmean(lengths_s)))
     return found
 
 
@@ -78,6 +81,7 @@ def run_live(policy: str, devices: str, coming: list[Arrival], export: Path, sta
     """Run the jobs, and say how to simulate what they exported."""
     config = LocalConfig.of(state, "node", policy=policy, devices=devices, heartbeat=0.5)
     with LocalEngine(config) as stack, stack.client() as client:
+        window_s = time.time()
         began_s, ids = time.monotonic(), []
         for at_s, request in coming:
             while (left_s := began_s + at_s - time.monotonic()) > 0:
@@ -87,6 +91,7 @@ def run_live(policy: str, devices: str, coming: list[Arrival], export: Path, sta
             stack.watch(LOOK_EVERY_S)
         ran = [client.job(each) for each in ids]
         made = export_jobs(client, {}, export)
+        export_jobs(client, {}, export / "past", TimeWindow(window_s, time.time()))
         stays = _stays(ran)
         unmeasured = sorted(one["key"]["family"] for one in client.profiles() if one["step_s"] is None)
     if unmeasured:
@@ -140,7 +145,8 @@ def _write(path: Path, coming: list[Arrival], live: list[Stay], simulated: list[
 
 def one(policy: str, seed: int, options: argparse.Namespace, folder: Path) -> bool:
     """Run one draw both ways, print how they compare, and tell whether they are alike."""
-    coming = arrivals(seed, options.jobs, int(options.devices.split(":")[1]))
+    lengths_s = [float(text) for text in options.lengths.split(",")]
+    coming = arrivals(seed, options.jobs, int(options.devices.split(":")[1]), lengths_s, options.load)
     export = folder / "export" if options.keep is None else options.keep / f"{policy}-{seed}"
     live, request = run_live(policy, options.devices, coming, export, folder / "state")
     simulated = run_simulated(policy, request)
@@ -155,7 +161,20 @@ def one(policy: str, seed: int, options: argparse.Namespace, folder: Path) -> bo
         f"{starts[1]}; mean jct {jct_s[0]:.2f} s, simulated {jct_s[1]:.2f} ({100 * (jct_s[1] / jct_s[0] - 1):+.1f} %)",
         flush=True,
     )
-    return apart <= BOUND_PERCENT / 100 * pairs
+    return replays(policy, export / "past") and apart <= BOUND_PERCENT / 100 * pairs
+
+
+def replays(policy: str, past: Path) -> bool:
+    """Print what `colane replay` says of the policy on its own past, and tell whether that is near."""
+    words = ["colane", "replay", "--past", str(past), "--ruled", policy, "-p", policy, "--json"]
+    told = json.loads(subprocess.run(words, check=True, capture_output=True, text=True).stdout)["trust"]
+    errors: dict[str, float] = {name: 100 * error for name, error in told["errors"].items()}
+    same_percent = 100 * float(told["same_order_ratio"])
+    figures = ", ".join(f"{name.removesuffix('_s')} {error:+.1f} %" for name, error in errors.items())
+    print(
+        f"replay of {told['jobs']} jobs: {figures}; {same_percent:.1f} % of pairs start in the same order", flush=True
+    )
+    return max(abs(errors["makespan_s"]), abs(errors["mean_wait_s"]), 100 - same_percent) <= BOUND_PERCENT
 
 
 def main() -> int:
@@ -165,6 +184,8 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=24)
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--devices", default="cpu:2:4GB")
+    parser.add_argument("--lengths", default="2,4,8,16", metavar="S,S", help="of jobs alone, drawn alike")
+    parser.add_argument("--load", type=float, default=1.3)
     parser.add_argument("--keep", type=Path, help="a folder for what each draw exports")
     options, alike = parser.parse_args(), True
     for policy in options.policy or ("colane", "fifo"):

@@ -157,7 +157,7 @@ def test_it_is_the_mean_of_all_laws_each_as_likely_as_it_makes_what_was_seen(  #
         mixed = [one + part * more for one, part, more in zip(base, found, each, strict=True)]
         found = [one / sum(mixed) for one in mixed]
     bins = [(place + FIRST_BIN, jobs) for place, jobs in ended.items()]
-    made = Law(prior(()), bins, score(bins), going, [1 / BINS] * BINS)
+    made = Law.of(prior(()), bins, score(bins), going, [1 / BINS] * BINS)
     for place in (-1, 10, 30):
         assert made.left_s(place) == pytest.approx(quotient_s(found, place), rel=0.01)
     for rest_s in (100.0, 3_000.0, 50_000.0):

@@ -19,7 +19,8 @@ from colane.model.job import ENDED
 from colane.server.store.store import UNREADABLE_LINE, AuditLine
 
 OTHER_THAN_JSON = {("GET", "/job/{number}/log"), ("GET", "/events"), ("GET", "/live"), ("GET", "/metrics")} | {
-    ("POST", "/job/{number}/terminal")
+    ("GET", "/state"),
+    ("POST", "/job/{number}/terminal"),
 }
 """Routes whose answer is a text, bytes or a stream."""
 

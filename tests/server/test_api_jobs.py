@@ -242,7 +242,7 @@ async def test_openapi_names_every_endpoint_of_the_interfaces() -> None:
             "/live_jobs", "/node", "/nodes", "/agent_settings", "/pools", "/qos", "/node/{name}",
             "/node/{name}/report", "/node/{name}/drain",
             "/finished_job", "/finished_jobs", "/listing", "/last_job", "/profiles", "/measurements",
-            "/events", "/health",
+            "/events", "/health", "/state",
             "/tokens", "/token/{token}", "/usage", "/usage/days", "/overview", "/metrics", "/timeline",
             "/job/{number}/efficiency", "/job/{number}/cost", "/job/{number}/co_runners",
             "/samples/nodes/{name}", "/samples/jobs/{number}", "/samples/cluster", "/timeline/moves",

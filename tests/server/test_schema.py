@@ -54,6 +54,7 @@ METHODS = {
     "/health": "GET",
     "/hand_over": "POST",
     "/config/reload": "POST",
+    "/state": "GET",
     "/store/behind": "GET",
     "/store/adopt": "POST",
     "/tokens": "POST GET",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 import yaml
 
 from colane.cli import app
-from colane.cli.errors import MisuseError
+from colane.cli.errors import FailureError, MisuseError
 from colane.client.client import Event
 from colane.lab.commands.export import TimeWindow, export_jobs, node_events, parse_window
 from colane.lab.commands.replay import (
@@ -242,20 +243,36 @@ def test_trust_is_lost_where_what_was_is_not_what_is_simulated() -> None:
     assert PastFigures.of(was).mean_wait_s == 200.0
 
 
-def test_more_nodes_are_a_fresh_simulation_of_that_cluster(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    _exported(tmp_path / "past", TimeWindow(300.0, NOW_S))
-    assert app.run(["whatif", "--past", str(tmp_path / "past"), "--ruled", "fifo", "--nodes", "+2", "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    text = (tmp_path / "past" / "cluster.yaml").read_text()
-    (tmp_path / "past" / "cluster.yaml").write_text(text.replace("- name: n\n", "- name: n\n  count: 3\n"))
-    request = _request(tmp_path / "past")
-    fresh = [
-        PastFigures.of(_times(tmp_path / "past", "fifo", drawn(load(request, 0).workload.jobs, seed)))
-        for seed in range(8)
-    ]
-    mean = sum(one.mean_jct_s for one in fresh) / 8
-    assert told["tried"][1]["figures"]["mean_jct_s"] == pytest.approx(mean, rel=1e-12)
-    assert told["tried"][1]["differences"]["mean_wait_s"][0] < -0.5
+@pytest.mark.parametrize("policy", ["fifo", "srtf", "las", "easy-backfill", "pack", "colane"])
+def test_more_nodes_are_a_fresh_simulation_of_that_cluster(
+    policy: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Byte for byte: every column of every job, the cluster over time, and what is told of it."""
+    past, other = tmp_path / "past", tmp_path / "other"
+    for folder in (past, other):
+        _exported(folder, TimeWindow(300.0, NOW_S))
+    file = yaml.safe_load((past / "cluster.yaml").read_text())
+    (group,) = file["groups"]
+    file["groups"] += [{**group, "name": name} for name in ("more0", "more1")]
+    (other / "cluster.yaml").write_text(yaml.safe_dump(file, sort_keys=False))
+    told = []
+    for words in (["whatif", "--past", str(past), "--nodes", "+2"], ["replay", "--past", str(other), "-p", policy]):
+        assert app.run([*words, "--ruled", policy, "--json"]) == 0
+        told.append(json.loads(capsys.readouterr().out)["tried"])
+    as_it_is, changed = told[0]
+    (fresh,) = told[1]
+    assert json.dumps([changed["ended"], changed["figures"]]) == json.dumps([fresh["ended"], fresh["figures"]])
+    assert changed["figures"] != as_it_is["figures"]
+    loaded, anew = load(_request(past), 0), load(_request(other), 0)
+    named = tuple(replace(node, name=re.sub(r"^(more\d)-0$", r"\1", node.name)) for node in anew.cluster.nodes)
+    anew = replace(anew, cluster=replace(anew.cluster, nodes=named))
+    ours, theirs = (
+        simulate(inputs(_request(past), one, policy, 0, as_published=False)).ledger
+        for one in (replace(loaded, cluster=with_nodes(loaded.cluster, "+2")), anew)
+    )
+    for name in ("id", "state", "submit_s", "first_start_s", "start_s", "end_s", "attempts", "gpu_s", "alone_s"):
+        assert getattr(ours.rows, name).tobytes() == getattr(theirs.rows, name).tobytes(), name
+    assert (ours.rows.gpus, ours.curve, ours.stays) == (theirs.rows.gpus, theirs.curve, theirs.stays)
 
 
 def test_a_limit_on_a_user_takes_back_what_nodes_bring(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -281,6 +298,85 @@ def test_the_same_past_gives_the_same_bytes(tmp_path: Path, capsys: pytest.Captu
         told.append(capsys.readouterr().out)
     assert told[0] == told[1]
     assert [row["name"] for row in json.loads(told[0])["tried"]] == ["fifo", "srtf"]
+
+
+class Empty(FakeScheduler):
+    """Nothing has run and nothing waits."""
+
+    def finished_jobs(self, labels: object = None) -> list[dict[str, Any]]:
+        del labels
+        return []
+
+    def live_jobs(self) -> list[dict[str, Any]]:
+        return []
+
+
+class SetBack(OneDevice):
+    """The clock was set back by 250 s while the fourth ran."""
+
+    def finished_jobs(self, labels: object = None) -> list[dict[str, Any]]:
+        return [
+            one | {"start_s": one["start_s"] - 250.0 * (n > 3), "end_s": one["end_s"] - 250.0 * (n > 2)}
+            for n, one in enumerate(super().finished_jobs(labels))
+        ]
+
+
+class Shrinks(OneDevice):
+    """The one that runs has made more steps than it says now that it makes in all."""
+
+    def live_jobs(self) -> list[dict[str, Any]]:
+        running, *waiting = super().live_jobs()
+        shrunk = {"steps": 500, "facts": {"steps_total": 10, "left_s": 0.0}}
+        return [running | shrunk, *waiting]
+
+
+class NeverDrains(OneDevice):
+    """Another waits for more GPUs than there are."""
+
+    def live_jobs(self) -> list[dict[str, Any]]:
+        *others, last = super().live_jobs()
+        return [*others, last | {"needs": last["needs"] | {"gpus": 64}}]
+
+
+class Trimmed(OneDevice):
+    """The store keeps what happened to nodes since the middle of the time, and three of the jobs."""
+
+    def finished_jobs(self, labels: object = None) -> list[dict[str, Any]]:
+        return super().finished_jobs(labels)[3:]
+
+
+def test_of_an_empty_history_nothing_is_said(tmp_path: Path) -> None:
+    for window in (TimeWindow(300.0, NOW_S), TimeWindow(NOW_S, NOW_S)):
+        with pytest.raises(FailureError, match="no job has run and ended yet in this time"):
+            export_jobs(Empty(), {}, tmp_path, window, NOW_S)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("scheduler", "ended"), [(SetBack, 10), (Shrinks, 10), (NeverDrains, 9), (Trimmed, 7)])
+@pytest.mark.parametrize("words", [["replay", "-p", "srtf"], ["whatif", "--nodes", "+1"]])
+def test_what_is_wrong_with_a_past_does_no_harm(
+    words: list[str], scheduler: type[FakeScheduler], ended: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = scheduler()
+    asked.lines = [_line(11, "node-lost", 650.0), _line(12, "node-returned", 651.0)]
+    export_jobs(asked, {}, tmp_path, TimeWindow(300.0, NOW_S), NOW_S)  # type: ignore[arg-type]
+    status = app.run([*words, "--past", str(tmp_path), "--ruled", "fifo", "--json"])
+    text = capsys.readouterr()
+    assert status == 0, text.err
+    told = json.loads(text.out)
+    assert [row["ended"] for row in told["tried"]] == [ended, ended]
+    assert all(math.isfinite(value) and value >= 0 for row in told["tried"] for value in row["figures"].values())
+
+
+def test_a_policy_file_that_raises_is_named_with_its_fault(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _exported(tmp_path / "past", TimeWindow(300.0, NOW_S))
+    own = tmp_path / "own.py"
+    own.write_text("class Raises:\n    name = 'raises'\n    def plan(self, view):\n        raise KeyError('oh')\n")
+    for words in (["whatif", "-p", f"{own}:Raises"], ["replay", "-p", f"{own}:Raises"]):
+        assert app.run([*words, "--past", str(tmp_path / "past"), "--ruled", "fifo"]) != 0
+        said = capsys.readouterr().err
+        assert "KeyError" in said
+        assert "own.py" in said
+        assert "Traceback" not in said
 
 
 @pytest.mark.parametrize(

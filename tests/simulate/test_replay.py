@@ -110,6 +110,38 @@ def test_what_is_written_is_read_back(tmp_path: Path) -> None:
     assert table.slowdown(A, [A]) is None
 
 
+class Unmeasured(FakeScheduler):
+    """Other programs used the cores: no profile was learnt. Job 1 ran beside job 2 all its time, job 3 alone."""
+
+    def __init__(self, times: float) -> None:
+        self._times = times
+
+    def finished_jobs(self, labels: object = None) -> list[dict[str, Any]]:
+        del labels
+        long, slowed, alone = (
+            _record(1, "b", 100.0, 60.0, 200), _record(2, "a", 105.0, 12.0, 20), _record(3, "a", 300.0, 12.0, 20),
+        )  # fmt: skip
+        first_s, last_s = 106.0 + 1.5 + 0.5 * self._times, 106.0 + 1.5 + 10.0 * self._times
+        slowed |= {"end_s": last_s + 0.5, "progress": {"first_step_s": first_s, "last_step_s": last_s, "steps": 20}}
+        return [long, slowed, alone]
+
+    def profiles(self) -> list[dict[str, Any]]:
+        return []
+
+    def measurements(self) -> list[dict[str, Any]]:
+        return []
+
+
+@pytest.mark.parametrize("times", [1.0, 1.6, 2.5])
+def test_kinds_and_sets_that_nobody_measured_are_as_their_runs_were(times: float, tmp_path: Path) -> None:
+    made = export_jobs(Unmeasured(times), {}, tmp_path)  # type: ignore[arg-type]
+    table = measured.read(made.measured)
+    assert [table.jobs[key].step_s for key in (A, B)] == pytest.approx([0.5, 0.25])
+    assert table.slowdown(A, [B]) == pytest.approx(times)
+    known = {job.spec.name: job for job in read(str(made.trace), "colane").jobs}
+    assert known["job-2"].duration_s == pytest.approx(10.0)  # alone, whatever was beside it
+
+
 @pytest.mark.parametrize("text", ["{}", "[]", '{"overhead_s": 1, "companies": [], "jobs": [{"family": "a"}]}', "x"])
 def test_another_file_is_refused(text: str, tmp_path: Path) -> None:
     path = tmp_path / "measured.json"

@@ -79,18 +79,9 @@ class TurnTaker:
     """
 
     __slots__ = (
-        "_asking",
-        "_dead",
-        "_identity",
-        "_retry_s",
-        "_serial",
-        "_socket",
-        "_spin_s",
-        "_stamp",
-        "_stays",
-        "_words",
+        "_asking", "_dead", "_identity", "_retry_s", "_serial", "_socket", "_spin_s", "_stamp", "_stays", "_words",
         "waited_s",
-    )
+    )  # fmt: skip
 
     def __init__(
         self, words: memoryview, stamp: Callable[[int], None] | None = None, stays: Callable[[int], None] | None = None

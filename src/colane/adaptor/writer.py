@@ -148,18 +148,8 @@ class Writer:
     """
 
     __slots__ = (
-        "_began",
-        "_floats",
-        "_map",
-        "_mark",
-        "_memory",
-        "_ring",
-        "_words",
-        "control",
-        "steps",
-        "uncounted",
-        "untimed",
-    )
+        "_began", "_floats", "_map", "_mark", "_memory", "_ring", "_words", "control", "steps", "uncounted", "untimed",
+    )  # fmt: skip
 
     def __init__(self, path: str, total_steps: int | None = None, *, is_tentative: bool = False) -> None:
         self._map = _open(path)

@@ -380,6 +380,10 @@ class Client:
         health: HealthAnswer = self._get("/health")
         return health
 
+    def state(self) -> bytes:
+        """Return how all stands, for simulations to go on from."""
+        return self._ask("GET", "/state").content
+
     def store_behind(self) -> AdoptedAnswer:
         """Return how many events the scheduler's store lacks that agents have heard of, and on which nodes."""
         found: AdoptedAnswer = self._get("/store/behind")

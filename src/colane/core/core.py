@@ -147,14 +147,13 @@ class Core:
     """
 
     def __init__(self, policy: Policy, state: ClusterState, config: CoreConfig | None = None) -> None:
-        self.policy = policy
         self.ask: Callable[[Planner, ClusterView], Plan] = ask
         self.state = state
-        self.config = _for_policy(config or CoreConfig(), policy)
+        self.config = config or CoreConfig()
         state.steps_unseen = self.config.runs_at_once
         state.cpu_only_passes_s = self.config.cpu_only_passes_s
-        state.usage.is_charged = self.config.is_kept or getattr(policy, "reads_usage", True)
-        state.usage.half_life_s = getattr(policy, "usage_half_life_s", None) or HALF_LIFE_S
+        state.usage.is_charged = self.config.is_kept
+        self._go_by(policy)
         self._watchers = Watchers(Observer(), Paces(), Surroundings(), Suspicions())
         self._timers = Timers()
         self._refused: tuple[JobId, ...] = ()
@@ -176,6 +175,20 @@ class Core:
         self.limits: LimitBook | None = None
         self.limit(self.config.limits)
         self._resume()
+
+    def rule(self, policy: Policy) -> None:
+        """Go by this policy from the next step on: what was remembered for the one before is forgotten."""
+        self._go_by(policy)
+        self.state.forget_derived()
+        self._timers.replans.clear()
+        self._planned_s.clear()
+        self.state.changed_pools.update(self.state.gpu_types)
+
+    def _go_by(self, policy: Policy) -> None:
+        self.policy, self.config = policy, _for_policy(self.config, policy)
+        usage = self.state.usage
+        usage.is_charged = usage.is_charged or getattr(policy, "reads_usage", True)
+        usage.half_life_s = getattr(policy, "usage_half_life_s", None) or HALF_LIFE_S
 
     def limit(self, quotas: Quotas) -> None:
         """Go by these limits from the next step on."""

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from heapq import heappop, heappush
-from itertools import count
 from math import exp
 from typing import Any, Final
 
@@ -98,7 +97,7 @@ class Widened:
         self._quotes: deque[_Quoted] = deque(maxlen=KEPT)
         self._open: dict[int, list[_Quoted]] = {}
         self._due: list[tuple[float, int, _Quoted, int]] = []
-        self._numbers = count()
+        self._number = 0
         self.levels = [[LEVEL] * len(HORIZONS_S), [LEVEL] * len(HORIZONS_S)]
 
     def quote(self, now_s: float, point_s: float) -> QuoteBounds:
@@ -141,8 +140,9 @@ class Widened:
         quoted = _Quoted(now_s, point_s, bounds)
         self._quotes.append(quoted)
         self._open.setdefault(job, []).append(quoted)
-        heappush(self._due, (now_s + bounds.p10_s, next(self._numbers), quoted, LOW))
-        heappush(self._due, (now_s + bounds.p90_s, next(self._numbers), quoted, HIGH))
+        self._number += 2
+        heappush(self._due, (now_s + bounds.p10_s, self._number, quoted, LOW))
+        heappush(self._due, (now_s + bounds.p90_s, self._number + 1, quoted, HIGH))
 
     def happened(self, job: int, now_s: float) -> None:
         """What was quoted of a job has come."""

@@ -100,7 +100,7 @@ EMPTY_CURVE = Curve()  # of an unknown kind
 class Curves:
     """All curves, by kind of job and GPU type."""
 
-    def __init__(self, profiles: Iterable[Profile]) -> None:
+    def __init__(self, profiles: Iterable[Profile] = ()) -> None:
         self._types: dict[Family, dict[str, Curve]] = {}
         for profile in profiles:
             self.put(profile)

@@ -191,19 +191,26 @@ def score(counts: Counts) -> list[float]:
 
 
 class Law:
-    """Of one family: which part of its jobs ends in which bin, and what follows for a job by what it has had.
+    """Of one family: which part of its jobs ends in which bin, and what follows for a job by what it has had."""
 
-    Args:
-        beforehand: How likely each cell is.
-        ended: Of each bin, how many jobs have ended in it.
-        told: Their `score`.
-        unended: Of each bin, how many jobs that have not ended have had so much.
-        common: The lengths of all jobs.
-    """
+    def __init__(self, believed: Believed, parts: list[float]) -> None:
+        self.believed: Final = believed
+        self._parts: Final = parts
+        self._left_s: dict[int, float] = {}
 
-    def __init__(
-        self, beforehand: list[float], ended: Counts, told: list[float], unended: Mapping[int, int], common: list[float]
-    ) -> None:
+    @staticmethod
+    def of(
+        beforehand: list[float], ended: Counts, told: list[float], unended: Mapping[int, int], common: list[float]
+    ) -> Law:
+        """Return the law that follows.
+
+        Args:
+            beforehand: How likely each cell is.
+            ended: Of each bin, how many jobs have ended in it.
+            told: Their `score`.
+            unended: Of each bin, how many jobs that have not ended have had so much.
+            common: The lengths of all jobs.
+        """
         grid = _grid()
         cells = [one + other for one, other in zip(beforehand, told, strict=True)]
         for number, jobs in unended.items():
@@ -213,9 +220,8 @@ class Law:
         cells = [exp(one - most) if one > most - 30.0 else 0.0 for one in cells]
         part = 1.0 / sum(cells)
         cells = [part * one for one in cells]
-        self.believed: Final = _believed(cells)
-        self._parts: Final = _mixed(_mean_law(grid, cells, self.believed.kinds, common), ended, unended)
-        self._left_s: Final[dict[int, float]] = {}
+        believed = _believed(cells)
+        return Law(believed, _mixed(_mean_law(grid, cells, believed.kinds, common), ended, unended))
 
     def left_s(self, number: int) -> float:
         """The Gittins quotient of a job that has had as much as this bin begins with; below 0 nothing yet."""

@@ -233,7 +233,7 @@ class Lengths(LengthKnowledge):
             return
         if known.told is None:
             known.told = score(known.ended.bins)
-        known.law = Law(self._prior, known.ended.bins, known.told, known.unended, self._common)
+        known.law = Law.of(self._prior, known.ended.bins, known.told, known.unended, self._common)
 
     def _next_version(self, concerned: str | None) -> int:
         """Of one family, or of those of which nothing is known."""
@@ -249,7 +249,7 @@ class Lengths(LengthKnowledge):
         if self._new is None:
             if not self._prior:
                 self._relearn()
-            self._new = Law(self._prior, (), score(()), {}, self._common)
+            self._new = Law.of(self._prior, (), score(()), {}, self._common)
         return self._new
 
 

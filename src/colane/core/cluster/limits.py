@@ -99,10 +99,10 @@ class EqualJobs:
 
     __slots__ = ("accounts", "gpus", "line", "order", "released")
 
-    def __init__(self, accounts: tuple[LimitAccount, ...], job: Job) -> None:
+    def __init__(self, accounts: tuple[LimitAccount, ...], gpus: int, order: int) -> None:
         self.accounts = accounts
-        self.gpus = gpus_counted(job.spec)
-        self.order = -job.spec.priority
+        self.gpus = gpus
+        self.order = order
         self.line = Line()
         self.released: set[JobId] = set()
 
@@ -315,7 +315,7 @@ class LimitBook:
         key = (*_all_but_names(job.effective), job.id if job.attempt else 0, accounts)
         kind = self._kinds.get(key)
         if kind is None:
-            kind = self._kinds[key] = EqualJobs(accounts, job)
+            kind = self._kinds[key] = EqualJobs(accounts, gpus_counted(job.spec), -job.spec.priority)
             for account in accounts:
                 account.kinds[kind] = None
         kind.line.add(job.id)

@@ -389,6 +389,11 @@ class ClusterState(ClusterContents):
             self._tell(key, getattr(index, "cpu_only_moved", None), self._told_of_cpu_jobs, cpu_only=True)
         return index
 
+    def forget_derived(self) -> None:
+        """No policy asks for what was asked for so far any more."""
+        for kept in (self._derived, self._told_of_nodes, self._told_of_jobs, self._told_of_cpu_jobs):
+            kept.clear()
+
     def _tell(self, key: Question, moved: Moved | None, told: dict[Question, Moved], *, cpu_only: bool) -> None:
         """Tell an index of the live jobs it wants to know of, from now on."""
         if moved is not None:

@@ -12,6 +12,7 @@ from itertools import pairwise
 from math import inf
 from pathlib import Path
 from statistics import fmean, median
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
 import typer
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from colane.api.jobs import JobObject
     from colane.api.nodes import GpuObject, NodeObject
     from colane.client.client import Client, Event
+    from colane.lab.simulate.request import KeptRun, Request
     from colane.lab.traces.tables.measured import MeasuredTable, Overhead
     from colane.lab.traces.workload import TraceJob, Workload
     from colane.model.profile import ProfileKey
@@ -52,15 +54,28 @@ class RunOverhead(NamedTuple):
 
 def overhead_s(item: JobObject) -> float | None:
     """Time a run took besides its steps, before the first began and after the last ended; None without steps."""
-    sample = item["progress"]
-    if sample is None:
+    seen = _stepping(item)
+    if seen is None:
         return None
+    start_s, end_s = run_of(item)
+    return max(0.0, end_s - start_s - seen.step_s * seen.steps)
+
+
+class Stepping(NamedTuple):
+    """The steps of a run."""
+
+    first_s: float  # when the first was over
+    last_s: float
+    steps: int
+    step_s: float  # mean
+
+
+def _stepping(item: JobObject) -> Stepping | None:
+    sample = item["progress"] or {}
     first_s, last_s, steps = sample.get("first_step_s"), sample.get("last_step_s"), sample.get("steps") or 0
     if first_s is None or last_s is None or steps < 2:
         return None
-    stepping_s: float = (last_s - first_s) * steps / (steps - 1)
-    start_s, end_s = run_of(item)
-    return max(0.0, end_s - start_s - stepping_s)
+    return Stepping(first_s, last_s, steps, (last_s - first_s) / (steps - 1))
 
 
 def run_of(item: JobObject) -> tuple[float, float]:
@@ -127,13 +142,51 @@ def _slowdown(mine: DeviceUse, until_s: float, there: Sequence[DeviceUse], table
     """Mean over the time of its launch: as much work as gets done in it alone takes that much less."""
     if until_s <= mine.start_s:
         return 1.0
+    stays = _stays(mine, mine.start_s, until_s, there)
+    return (until_s - mine.start_s) / sum(span_s / _beside(mine.key, beside, table) for span_s, beside in stays)
+
+
+def _stays(
+    mine: DeviceUse, since_s: float, until_s: float, there: Sequence[DeviceUse]
+) -> Iterator[tuple[float, tuple[ProfileKey, ...]]]:
+    """How long a job was beside which kinds, one after another."""
     others = [other for other in there if other.job != mine.job]
-    inner = [cut for other in others for cut in (other.start_s, other.end_s) if mine.start_s < cut < until_s]
-    done_s = 0.0
-    for a, b in pairwise(sorted({mine.start_s, until_s, *inner})):
+    inner = [cut for other in others for cut in (other.start_s, other.end_s) if since_s < cut < until_s]
+    for a, b in pairwise(sorted({since_s, until_s, *inner})):
         beside = [other.key for other in others if other.start_s <= a < other.end_s]
-        done_s += (b - a) / _beside(mine.key, beside, table)
-    return (until_s - mine.start_s) / done_s
+        yield b - a, tuple(sorted(beside, key=str))
+
+
+def with_seen(
+    table: MeasuredTable, ran: Sequence[JobObject], there: Mapping[str, Sequence[DeviceUse]]
+) -> MeasuredTable:
+    """Return the table with what runs show of kinds and sets that were not measured, as where others used the cores.
+
+    A kind alone makes its steps as its runs did that had least of co-runners; a set slows it as its runs were in it.
+    """
+    from colane.lab.traces.tables.measured import MeasuredJob  # noqa: PLC0415 - imported late
+
+    jobs, slowdowns = dict(table.jobs), dict(table.slowdowns)
+    runs: dict[ProfileKey, list[tuple[float, float, JobObject]]] = {}
+    seen = [(item, of, mine, there[gpu]) for item in ran if (of := _stepping(item)) is not None
+            for gpu in item["gpus"][:1] for mine in there[gpu] if mine.job == item["id"]]  # fmt: skip
+    for item, of, mine, _ in seen:
+        runs.setdefault(mine.key, []).append((_shared_ratio(item, there), of.step_s, item))
+    for key in runs.keys() - jobs.keys():
+        shared_max = max(ALONE_RATIO_MAX, min(ratio for ratio, _, _ in runs[key]))
+        busy = [
+            used for _, _, item in runs[key] if (used := (item["progress"] or {}).get("occupancy_ratio")) is not None
+        ]
+        alone_s = median(step_s for ratio, step_s, _ in runs[key] if ratio <= shared_max)
+        jobs[key] = MeasuredJob(alone_s, None, fmean(busy) if busy else None)
+    sums: dict[tuple[ProfileKey, tuple[ProfileKey, ...]], list[tuple[float, float]]] = {}
+    for _, of, mine, all_ in seen:
+        for span_s, beside in _stays(mine, of.first_s, of.last_s, all_):
+            if beside and (table.slowdown(mine.key, beside) or table.estimate(mine.key, beside)) is None:
+                sums.setdefault((mine.key, beside), []).append((span_s, span_s * of.step_s / jobs[mine.key].step_s))
+    for which, parts in sums.items():
+        slowdowns[which] = max(1.0, sum(part for _, part in parts) / sum(span_s for span_s, _ in parts))
+    return replace(table, jobs=jobs, slowdowns=slowdowns)
 
 
 def _beside(key: ProfileKey, others: Sequence[ProfileKey], table: MeasuredTable) -> float:
@@ -175,16 +228,25 @@ def export(
     ] = None,
     since: Since = None,
     until: Until = None,
+    state: Annotated[
+        Path | None,
+        typer.Option("--state", metavar="FILE", help="Keep in one file how all stands now, for simulate --from."),
+    ] = None,
     as_json: output.Json = False,
 ) -> None:
     """Write finished jobs as a trace, with measured profiles and the nodes, to simulate what would have been.
 
+    With --state what runs, is parked, waits, is held and drained, what is believed and the limits are written instead.
     With --since also those that wait or run: of a job that ran by then what was left, and of one that has not ended
     what it has had and, where that is known, what is left; those cancelled while they waited, with when; and which
     nodes were drained, lost or back. Other jobs that ended without a start are left out and counted.
     """
     wanted, window = jobs.parse_labels(only, "--only"), parse_window(since, until, time.time())
     with jobs.client() as scheduler:
+        if state is not None:
+            kept = export_state(scheduler, state)
+            output.say(f"{count(len(kept.workload.jobs), 'job')} as they stand: colane simulate --from {state}")
+            return
         made = export_jobs(scheduler, wanted, out, window)
     if as_json:
         output.print_json({name: str(v) if isinstance(v, Path) else v for name, v in made._asdict().items()})
@@ -194,6 +256,54 @@ def export(
         + (f", {made.left_out} that never started left out" if made.left_out else "")
     )
     output.say(f"simulate them: colane simulate -c {made.cluster} -t {made.trace} --measured {made.measured} -p fifo")
+
+
+def export_state(scheduler: Client, path: Path) -> KeptRun:
+    """Ask a scheduler how all stands, and write it. Raises FailureError: there are no jobs, or it cannot be written."""
+    from colane.api import states  # noqa: PLC0415 - imported late
+    from colane.lab.simulate.request import KeptRun, load  # noqa: PLC0415
+    from colane.lab.traces.tables import measured  # noqa: PLC0415
+    from colane.model.job import JobId  # noqa: PLC0415
+
+    with TemporaryDirectory(prefix="colane-state-") as folder:
+        now_s = time.time()
+        made, told = export_jobs(scheduler, {}, Path(folder), TimeWindow(0.0, now_s), now_s), scheduler.state()
+        loaded, table = load(request_of(Path(folder)), 0), measured.read(made.measured)
+    live: states.LiveState = states.read(told)
+    named = {f"job-{one.id}": one for one in live.state.jobs.values()}
+    traced = [
+        replace(job, id=JobId(one.id), submit_s=one.submit_s, spec=replace(job.spec, user=one.spec.user))
+        for job in loaded.workload.jobs
+        if (one := named.get(job.spec.name)) is not None
+    ]
+    workload = replace(loaded.workload, jobs=tuple(sorted(traced, key=lambda job: (job.submit_s, job.id))))
+    nodes, costs = tuple(known.node for known in live.state.nodes.values()), [*loaded.cluster.costs.values(), {}][0]
+    cluster = replace(loaded.cluster, nodes=nodes, events=(), costs={node.name: costs for node in nodes})
+    request = replace(request_of(path.parent), measured=table)
+    kept = KeptRun(request, 0, scheduler.health()["policy"], cluster, workload, told)
+    with writing(f"--state: {path}"):
+        path.write_bytes(states.write(kept))
+    return kept
+
+
+def kept_in(option: str, path: Path) -> KeptRun:
+    """Return the state that an option names. Raises MisuseError: it is none."""
+    from colane.lab.simulate.request import KeptRun  # noqa: PLC0415 - imported late
+
+    try:
+        return KeptRun.read(path)
+    except ValueError as error:
+        raise MisuseError(f"{option}: {error}") from error
+
+
+def request_of(folder: Path) -> Request:
+    """What simulates an export."""
+    from colane.lab.simulate.request import LIVE, Request  # noqa: PLC0415 - imported late
+
+    return Request(
+        cluster=str(folder / "cluster.yaml"), trace=str(folder / "trace.csv"), trace_format="colane",
+        measured=folder / "measured.json", live=LIVE, multi_node=False,
+    )  # fmt: skip
 
 
 ALL_ENDED: Final = TimeWindow()
@@ -268,6 +378,7 @@ def export_jobs(
     types = {f"{node['name']}/{gpu['index']}": gpu["type"] for node in nodes for gpu in node["gpus"]}
     there = device_uses([*ran, *(item for item in live if item["start_s"] is not None)], types)
     table = measured.from_profiles(profiles.values(), read_measurements(scheduler))
+    table = with_seen(table, ran, there)
     table = replace(table, overhead=fit(list(run_overheads(ran, there, table))))
     alone = frozenset(item["id"] for item in ran if _shared_ratio(item, there) <= ALONE_RATIO_MAX)
     left_out = sum(item["start_s"] is None and _is_within(item, window) for item in items) - sum(
@@ -360,7 +471,7 @@ def _ran_by(item: JobObject, at_s: float) -> bool:
 def _job(
     number: int, item: JobObject, first_s: float, names: Mapping[int, Sequence[str]], known: KnownOfRuns
 ) -> TraceJob:
-    from colane.lab.traces.tables.measured import ENDED_S, HAD_S, OVERHEAD, RAN_ON, STARTED_S  # noqa: PLC0415
+    from colane.lab.traces.tables.measured import DONE_S, ENDED_S, HAD_S, OVERHEAD, RAN_ON, STARTED_S  # noqa: PLC0415
     from colane.lab.traces.workload import TraceJob  # noqa: PLC0415
     from colane.model.job import JobId, JobSpec  # noqa: PLC0415 - imported late
 
@@ -379,6 +490,8 @@ def _job(
         labels[STARTED_S] = str((item.get("first_start_s") or run_of(item)[0]) - first_s)
     if left_ratio == 1 and has_ended and not never:
         labels[ENDED_S] = str(run_of(item)[1] - first_s)
+    if left_ratio == 1 and not has_ended and run.whole_s > 0:
+        labels[DONE_S] = str(run.work_s * min(1.0, run.had_s / run.whole_s))
     if run.is_open:
         labels[HAD_S] = str(run.had_s)
     spec = JobSpec(

@@ -24,7 +24,7 @@ from colane.cli import output
 from colane.cli.errors import FailureError, MisuseError
 from colane.cli.jobs import objects as jobs
 from colane.cli.output import ScreenColumn
-from colane.lab.commands.export import Since, Until, export_jobs, parse_window
+from colane.lab.commands.export import Since, Until, export_jobs, export_state, kept_in, parse_window, request_of
 from colane.model.words import count, percent
 
 if TYPE_CHECKING:
@@ -155,26 +155,25 @@ def _read(since: str, until: str | None, past: Path | None, ruled: str | None) -
     """The past as a request, and the policy that ruled."""
     import time  # noqa: PLC0415
 
-    from colane.lab.simulate.request import LIVE, Request  # noqa: PLC0415 - imported late
-
-    def request(folder: Path) -> Request:
-        return Request(
-            cluster=str(folder / "cluster.yaml"), trace=str(folder / "trace.csv"), trace_format="colane",
-            measured=folder / "measured.json", live=LIVE, multi_node=False,
-        )  # fmt: skip
-
+    if past is not None and past.is_file():
+        kept = kept_in("--past", past)
+        yield kept.goes_on, ruled or kept.policy
+        return
     if past is not None:
         missing = [name for name in ("cluster.yaml", "trace.csv", "measured.json") if not (past / name).is_file()]
         if missing:
             raise MisuseError(f"--past: {past} has no {missing[0]}: name what colane export --out wrote")
-        yield request(past), ruled or "colane"
+        yield request_of(past), ruled or "colane"
         return
     now_s = time.time()
     window = parse_window(since, until, now_s)
     with TemporaryDirectory(prefix="colane-past-") as folder, jobs.client() as scheduler:
         rule = ruled or scheduler.health()["policy"]
-        export_jobs(scheduler, {}, Path(folder), window, now_s)
-        yield request(Path(folder)), rule
+        if since == "now":
+            yield export_state(scheduler, Path(folder) / "state").goes_on, rule
+        else:
+            export_jobs(scheduler, {}, Path(folder), window, now_s)
+            yield request_of(Path(folder)), rule
 
 
 class ReplayedJob(NamedTuple):
@@ -494,7 +493,8 @@ def with_nodes(cluster: Cluster, text: str) -> Cluster:
             raise MisuseError(f"--nodes: there are {count(len(of_pool), 'node')}: {number} leaves none")
         events = tuple(event for event in cluster.events if event.node not in gone)
         return replace(cluster, nodes=tuple(node for node in cluster.nodes if node.name not in gone), events=events)
-    like, names = of_pool[-1], {node.name for node in cluster.nodes}
+    names = {node.name for node in cluster.nodes}
+    like = replace(of_pool[-1], drain=None, notice=None, closed=None, reservations=())
     more = [name for name in (f"more{place}" for place in range(len(names) + change)) if name not in names][:change]
     return replace(cluster, nodes=(*cluster.nodes, *(replace(like, name=name) for name in more)))
 

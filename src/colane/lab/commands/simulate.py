@@ -15,6 +15,7 @@ from colane.cli import output
 from colane.cli.errors import FAILURE, INTERRUPTED, FailureError, MisuseError, writing
 from colane.cli.output import ScreenColumn
 from colane.cli.service.command import option
+from colane.lab.commands.export import kept_in
 from colane.lab.commands.study import (
     Engine,
     FigureInch,
@@ -181,6 +182,16 @@ def simulate(  # noqa: PLR0913, PLR0917 - a command line option is a parameter
     foresee: Annotated[
         bool, typer.Option("--foresee", help="Foresee starts and ends as a live cluster does, and judge what was said.")
     ] = False,
+    begin: Annotated[
+        Path | None,
+        typer.Option("--from", metavar="FILE", help="Go on from a state that was kept, under its policy or another."),
+    ] = None,
+    lasts: Annotated[
+        str | None, typer.Option("--for", metavar="DURATION", show_default="to the end", help="Simulate so long only.")
+    ] = None,
+    state: Annotated[
+        Path | None, typer.Option("--state", metavar="FILE", help="Keep here how all stands after --for, for --from.")
+    ] = None,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", metavar="DIR", help="Write summary, jobs, plots and a page here.")
     ] = None,
@@ -207,7 +218,10 @@ def simulate(  # noqa: PLR0913, PLR0917 - a command line option is a parameter
 
     if parquet:
         check_parquet(out)
-    chosen = tuple(dict.fromkeys(policy or DEFAULT_POLICIES))
+    kept = None if begin is None else kept_in("--from", begin)
+    if kept is not None and (cluster, trace) != ("dgx1", "sample"):
+        raise MisuseError("--from: the cluster and the jobs are those of the state: leave out --cluster and --trace")
+    chosen = tuple(dict.fromkeys(policy or (DEFAULT_POLICIES if kept is None else (kept.policy,))))
     request = make_request(
         cluster=cluster, trace=trace, trace_format=format_of(trace_format, columns), world=world, tables=tables,
         measured=measured,
@@ -224,13 +238,17 @@ def simulate(  # noqa: PLR0913, PLR0917 - a command line option is a parameter
     }  # fmt: skip
     flags = {name: value for name, value in flags.items() if value is not None}
     request = _with_settings(request, chosen, flags)
+    request, seed = (request, seed) if kept is None else (kept.goes_on, kept.seed)
+    request = replace(request, lasts_s=_lasts_s(lasts))
+    if state is not None and (lasts is None or len(chosen) > 1 or seeds > 1):
+        raise MisuseError("--state: is of one run that is cut: say --for, one --policy and one seed")
     judge_engine(engine, address, seeds)
     asked = _StudyRequest(chosen, tuple(range(seed, seed + seeds)), decisions, explain, address)
     from colane.lab.report.simulated_compared import is_refused, unclaimed  # noqa: PLC0415 - imported late
     from colane.lab.report.style import as_wide_as  # noqa: PLC0415
 
     with collector_held():  # one process for one study: the collector would find hardly a cycle
-        study, stories = _study(request, asked)
+        study, stories = _study(request, asked, state)
         with as_wide_as(figure_inch):
             _publish(study, out, stories, parquet=parquet, as_json=as_json)
     if study.is_partial:
@@ -341,7 +359,27 @@ class _StudyRequest:
     address: str | None = None
 
 
-def _study(request: Request, asked: _StudyRequest) -> tuple[Study, dict[str, Story]]:
+def _lasts_s(text: str | None) -> float:
+    from colane.model.quantities import parse_duration_s  # noqa: PLC0415 - imported late
+
+    try:
+        return inf if text is None else parse_duration_s(text)
+    except ValueError as error:
+        raise MisuseError(f"--for: {error}") from error
+
+
+def _keep(path: Path, request: Request, loaded: Loaded, one: SeededRun, policy: str) -> None:
+    from colane.api.states import write  # noqa: PLC0415 - imported late
+    from colane.lab.simulate.request import KeptRun  # noqa: PLC0415
+
+    if one.run.state is None:
+        raise FailureError("--state: all jobs had ended before that: nothing is kept")
+    asked = replace(request, kept=None, lasts_s=inf)
+    with writing(f"--state: {path}"):
+        path.write_bytes(write(KeptRun(asked, one.seed, policy, loaded.cluster, loaded.workload, one.run.state)))
+
+
+def _study(request: Request, asked: _StudyRequest, state: Path | None = None) -> tuple[Study, dict[str, Story]]:
     from colane.lab.simulate.driver import StandstillError  # noqa: PLC0415
     from colane.lab.simulate.request import load  # noqa: PLC0415
     from colane.lab.simulate.study import comparable, run_seeds  # noqa: PLC0415
@@ -354,6 +392,8 @@ def _study(request: Request, asked: _StudyRequest) -> tuple[Study, dict[str, Sto
     try:
         if len(asked.seeds) == 1:
             loaded, runs, stories = _one_seed(request, asked)
+            if state is not None and runs:
+                _keep(state, request, loaded, runs[0], asked.policies[0])
             return make_study(request, asked, {asked.seeds[0]: loaded}, runs), stories
         there = elsewhere(asked.address)
         path = asked.decisions

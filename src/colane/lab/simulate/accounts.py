@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from math import inf
 
 from colane.core import Core
@@ -15,20 +16,14 @@ from colane.lab.traces.workload import TraceJob
 from colane.model.job import Job, JobId, JobKind
 
 
+@dataclass(slots=True, eq=False)
 class SavedSteps:
-    """Steps kept between attempts, by job.
+    """Steps kept between attempts, by job."""
 
-    Args:
-        sampler: Counts whole steps; None where jobs are measured in time.
-        accounts: Told of steps that have to be made again.
-        lost_s: When nodes were lost last.
-    """
-
-    def __init__(self, sampler: Sampler | None, accounts: JobAccounts, lost_s: Mapping[str, float]) -> None:
-        self._sampler = sampler
-        self._accounts = accounts
-        self._lost_s = lost_s
-        self._steps: dict[JobId, float] = {}
+    _sampler: Sampler | None  # counts whole steps; None where jobs are measured in time
+    _accounts: JobAccounts  # told of steps that have to be made again
+    _lost_s: Mapping[str, float]  # when nodes were lost last
+    _steps: dict[JobId, float] = field(default_factory=dict)
 
     def of(self, job: JobId) -> float:
         """What its next attempt starts from."""
@@ -62,22 +57,15 @@ class SavedSteps:
         return process.done_steps if self._sampler is None else self._sampler.whole_steps(process)
 
 
+@dataclass(slots=True, eq=False)
 class JobAccounts:
-    """Writes a ledger's rows.
+    """Writes a ledger's rows."""
 
-    Args:
-        ledger: Written into.
-        core: Knows the jobs and the GPUs.
-        world: Knows how fast jobs go alone.
-        traced: The workload by job.
-    """
-
-    def __init__(self, ledger: Ledger, core: Core, world: World, traced: Mapping[JobId, TraceJob]) -> None:
-        self._ledger = ledger
-        self._core = core
-        self._world = world
-        self._traced = traced
-        self._gpu_s: dict[JobId, float] = {}
+    _ledger: Ledger  # written into
+    _core: Core  # knows the jobs and the GPUs
+    _world: World  # knows how fast jobs go alone
+    _traced: Mapping[JobId, TraceJob]  # the workload by job
+    _gpu_s: dict[JobId, float] = field(default_factory=dict)
 
     def where(self, job: Job) -> Running:
         """A job that has a placement, and where that is."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
-from colane.core import Core
+from colane.core import ClusterState
 from colane.core.events import BandwidthObserved
+from colane.cpu.contention import ContentionConfig
 from colane.lab.simulate.agenda import Agenda
 from colane.lab.simulate.meter import Meter
 from colane.lab.simulate.process import GpuUse, Process
@@ -16,23 +18,17 @@ from colane.model.progress import BY_WORLD, BandwidthSample
 Due = Callable[[str, int], None]  # what is called with a node when an interval of it is over
 
 
+@dataclass(slots=True, eq=False)
 class NodeBandwidth:
-    """Keeps what is used of each node's bandwidth. A job is slowed as on the node of its where most is used.
+    """Keeps what is used of each node's bandwidth. A job is slowed as on the node of its where most is used."""
 
-    Args:
-        truth: Says how much.
-        core: Knows the nodes, the jobs held back, and how often agents measure.
-        agenda: Where the ends of intervals stand.
-    """
-
-    def __init__(self, truth: BandwidthTruth, core: Core, agenda: Agenda) -> None:
-        self._truth = truth
-        self._state = core.state
-        self._config = core.config.contention
-        self._agenda = agenda
-        self._used: dict[str, dict[JobId, float]] = {}
-        self._changed: dict[str, None] = {}
-        self._watched: set[str] = set()
+    _truth: BandwidthTruth  # says how much
+    _state: ClusterState  # knows the nodes and the jobs held back
+    _config: ContentionConfig | None  # how often agents measure
+    _agenda: Agenda  # where the ends of intervals stand
+    _used: dict[str, dict[JobId, float]] = field(default_factory=dict)
+    _changed: dict[str, None] = field(default_factory=dict)
+    _watched: set[str] = field(default_factory=set)
 
     def enter(self, process: Process) -> None:
         """A process is on its node, or has other cores there."""

@@ -6,8 +6,9 @@ and ends as agents would, and recomputes speeds only where co-runners changed; c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from math import inf
 from time import perf_counter
 
@@ -52,18 +53,13 @@ from colane.model.reason import Reason, Why
 from colane.scheduling.mechanisms.deadlines.seats import Allowed, ComingPromise, NoPromise, promise
 
 
+@dataclass(slots=True, eq=False)
 class ParkedProcesses:
-    """Processes off their GPUs, until they come back or are stopped.
+    """Processes off their GPUs, until they come back or are stopped."""
 
-    Args:
-        core: Knows what is believed of their memory.
-        config: What moving memory costs on each node.
-    """
-
-    def __init__(self, core: Core, config: DriverConfig) -> None:
-        self._core = core
-        self._config = config
-        self._away: dict[JobId, Process] = {}
+    _core: Core  # knows what is believed of their memory
+    _config: DriverConfig  # what moving memory costs on each node
+    _away: dict[JobId, Process] = field(default_factory=dict)
 
     def __contains__(self, job: JobId) -> bool:
         return job in self._away
@@ -88,9 +84,9 @@ class ParkedProcesses:
 class TimedAsking:
     """Asks planners, and notes how long the policy takes; it replaces none."""
 
-    def __init__(self, policy: Policy, ledger: Ledger) -> None:
+    def __init__(self, policy: Policy, plan_s: array[float]) -> None:
         self._policy = policy
-        self._plan_s = ledger.plan_s
+        self._plan_s = plan_s
 
     def __call__(self, planner: Planner, view: ClusterView) -> Plan:
         """What the planner says."""
@@ -148,18 +144,22 @@ class Driver:
         self.on_progress: Callable[[Driver], None] | None = None
         self.on_settled: Callable[[float], None] | None = None
         self.is_stopped = False
-        core.ask = TimedAsking(core.policy, self.ledger)
+        core.ask = TimedAsking(core.policy, self.ledger.plan_s)
         self._jobs = jobs
         self._by_id = {job.id: job for job in jobs}
         is_ordered = any(job.after for job in jobs)
         self._ids = {job.spec.name: job.id for job in jobs} if is_ordered else {}
         self._agenda = Agenda()
         self._meter = Meter(node.node for node in core.state.nodes.values())
-        self._nodes = NodeChanges(core, self._agenda, self._meter)
+        self._nodes = NodeChanges(
+            {name: known.node for name, known in core.state.nodes.items()}, self._agenda, self._meter
+        )
         self._nodes.enter(self.config.node_events)
         lanes = LaneTurns(core.policy.turns, self.config, self.world)
         bandwidth = self.config.bandwidth
-        self._bandwidth = None if bandwidth is None else NodeBandwidth(bandwidth, core, self._agenda)
+        self._bandwidth = (
+            None if bandwidth is None else NodeBandwidth(bandwidth, core.state, core.config.contention, self._agenda)
+        )
         self._cores = SharedCores(world, core.state) if isinstance(world, CoreNeeds) and _share(jobs, world) else None
         self._here = Whereabouts(self.world, self._meter, lanes, self._bandwidth, self._cores)
         due = DueHandlers(self._complete, self._loaded, self._does_not_fit)
@@ -176,18 +176,28 @@ class Driver:
         self._outcomes = 0
         self._begun: dict[JobId, tuple[float, int]] = {}
         self._failures: dict[JobId, int] = {}
+        if self.config.tick_s is not None and jobs:
+            self._agenda.at(self.now_s + self.config.tick_s, self._tick, None)
 
     @property
     def jobs(self) -> int:
         """Jobs of the workload."""
         return len(self._jobs)
 
-    def run(self) -> Ledger:
-        """Run until every job has ended, nothing more can happen, or it is told to stop."""
-        if self.config.tick_s is not None and self._jobs:
-            self._agenda.at(self.now_s + self.config.tick_s, self._tick, None)
+    def run(self, until_s: float = inf, on_cut: Callable[[], None] | None = None) -> Ledger:
+        """Run until every job has ended, nothing more can happen, or it is told to stop.
+
+        Args:
+            until_s: What comes later than this is left.
+            on_cut: Called where something is left for that: whoever keeps the driver then can go on from there.
+        """
         ledger, total = self.ledger, len(self._jobs)
         while self.ended < total and (at_s := self._next_time()) < inf:
+            if at_s > until_s:
+                if on_cut is not None:
+                    on_cut()
+                ledger.interrupted = True
+                break
             if at_s > self.now_s and self.on_settled is not None:
                 self.on_settled(self.now_s)
             self.now_s = at_s
@@ -198,9 +208,49 @@ class Driver:
         self._accounts.record_living(self._here.processes.values(), self.now_s)
         return ledger
 
-    def watch(self, *watchers: Watcher) -> None:
-        """Let these look on."""
-        self._watchers += watchers
+    def watch(self, *watchers: Watcher, alone: bool = False) -> None:
+        """Let these look on, too, or they alone."""
+        self._watchers = watchers if alone else self._watchers + watchers
+
+    def rule(self, policy: Policy) -> None:
+        """Go on under another policy."""
+        self.core.rule(policy)
+        self.core.ask = TimedAsking(policy, self.ledger.plan_s)
+        self._here.lanes.rule(policy.turns)
+
+    def take_over(self, now_s: float, done: Mapping[JobId, float]) -> None:
+        """Go on with the jobs that the core has: of each a part is done, or the steps that it told of."""
+        self.now_s = self._wake_s = now_s
+        self.submitted = len(self._jobs)
+        touched: dict[GpuUse, None] = {}
+        for job in list(self.core.state.jobs.values()):
+            work_steps, told = self.world.work_steps(self._by_id[job.id]), self.core.state.progress.get(job.id)
+            steps = told.steps if told is not None and told.steps and self._counts_steps else None
+            done_steps = work_steps * done[job.id] if steps is None else steps
+            self._saved.put(job.id, min(float(done_steps), work_steps))
+            self._meter.queue(job.spec.pool, 1, for_gpus=job.spec.gpus > 0)
+            if job.placement is not None:
+                self._stand(job, touched)
+        self._change_co_runners(touched)
+
+    def _stand(self, job: Job, touched: dict[GpuUse, None]) -> None:
+        """A job is where the core has it: it launches, steps, is about to leave, or waits off its GPUs."""
+        if job.state in {JobState.ASSIGNED, JobState.LAUNCHING}:
+            self._bring(job, touched)
+            return
+        process = self._enter(job)
+        process.has_begun, process.is_stepping = True, job.state is not JobState.PAUSED
+        touched.update(dict.fromkeys(process.uses))
+        if job.on_host is not None and job.has_left_gpus:
+            process.out_bytes = job.on_host.size_bytes
+            self._leave(process, job)
+            self._parked.put(process)
+        elif job.is_leaving_gpus:
+            self._park(process, job)
+        elif job.state is JobState.STOPPING:
+            self._stop(process)
+        else:
+            self._speeds.pace_alone(process, self.now_s)
 
     def stop(self) -> None:
         """Stop soon; what was simulated so far stays valid."""
@@ -453,7 +503,11 @@ class Driver:
         traced = self._by_id[job.id]
         running, saved_steps = self._accounts.where(job), self._saved.of(job.id)
         self._watch_starts(job, saved_steps)
-        process = Process(job, running, self.world.work_steps(traced), saved_steps, self.now_s)
+        work_steps, lanes, now_s = self.world.work_steps(traced), lanes_of(job), self.now_s
+        left_steps = work_steps - saved_steps
+        process = Process(
+            job.id, job.attempt, lanes, running, work_steps, left_steps, saved_steps, saved_steps, now_s, now_s
+        )
         self._speeds.pace_in_place(process)
         self._here.enter(process)
         self._meter.queue(job.spec.pool, -1, for_gpus=job.spec.gpus > 0)

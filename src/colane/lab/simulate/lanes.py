@@ -9,6 +9,7 @@ each of its members for that member's part of the time.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import product
 from math import ceil, inf, prod
 
@@ -29,21 +30,19 @@ Lane = tuple[tuple[str, int], int]
 """A GPU and the number of its lane."""
 
 
+@dataclass(slots=True, eq=False)
 class LaneTurns:
-    """Divides lanes among processes.
+    """Divides lanes among processes."""
 
-    Args:
-        turns: How the jobs of a lane take turns.
-        config: What passing the turn on costs a lane, by node.
-        world: The truth about speed alone and with co-runners.
-    """
+    _turns: Turns  # how the jobs of a lane take turns
+    _config: DriverConfig  # what passing the turn on costs a lane, by node
+    _world: World  # the truth about speed alone and with co-runners
+    _arrived: int = 0
+    is_used: bool = False
 
-    def __init__(self, turns: Turns, config: DriverConfig, world: World) -> None:
+    def rule(self, turns: Turns) -> None:
+        """The jobs of a lane take turns in this way from now on."""
         self._turns = turns
-        self._config = config
-        self._world = world
-        self._arrived = 0
-        self.is_used = False
 
     def enter(self, process: Process, co_runners: Mapping[JobId, Process]) -> None:
         """A process comes to its GPU; `co_runners` are the processes there."""

@@ -17,7 +17,7 @@ class Meter:
     full use.
     """
 
-    def __init__(self, nodes: Iterable[Node]) -> None:
+    def __init__(self, nodes: Iterable[Node] = ()) -> None:
         self.gpus: dict[GpuId, GpuUse] = {}
         self._pools: dict[str, PoolUse] = {}
         self._pool_of: dict[str, PoolUse] = {}

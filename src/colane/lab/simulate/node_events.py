@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from colane.core import Core
 from colane.core.events import Event, NodeDrained, NodeLost, NodeRegistered
 from colane.lab.simulate.agenda import Agenda
 from colane.lab.simulate.meter import Meter
@@ -18,7 +17,7 @@ class NodeChanges:
     """Tells the core what happens to nodes, when it does.
 
     Args:
-        core: With all nodes registered.
+        nodes: All there are, by name.
         agenda: Where what is to happen stands.
         meter: Counts the GPUs there are.
 
@@ -26,9 +25,8 @@ class NodeChanges:
         lost_s: When nodes were lost last, by name.
     """
 
-    def __init__(self, core: Core, agenda: Agenda, meter: Meter) -> None:
-        self._agenda, self._meter = agenda, meter
-        self._nodes: dict[str, Node] = {name: known.node for name, known in core.state.nodes.items()}
+    def __init__(self, nodes: dict[str, Node], agenda: Agenda, meter: Meter) -> None:
+        self._nodes, self._agenda, self._meter = nodes, agenda, meter
         self.lost_s: dict[str, float] = {}
         self._gone: set[str] = set()
         self._notices: dict[str, NodeEvent] = {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from colane.lab.simulate.agenda import Agenda
@@ -19,19 +20,13 @@ class DueHandlers(NamedTuple):
     does_not_fit: Callable[[Process, int], None]  # it is to step beside others and cannot
 
 
+@dataclass(slots=True, eq=False)
 class ProcessSpeeds:
-    """Keeps the speed of every process, and its completion on the agenda.
+    """Keeps the speed of every process, and its completion on the agenda."""
 
-    Args:
-        here: Which processes are where, in what world.
-        agenda: Where completions stand; they are moved, never polled.
-        due: Told of them.
-    """
-
-    def __init__(self, here: Whereabouts, agenda: Agenda, due: DueHandlers) -> None:
-        self._here = here
-        self._agenda = agenda
-        self._due = due
+    _here: Whereabouts  # which processes are where, in what world
+    _agenda: Agenda  # where completions stand; they are moved, never polled
+    _due: DueHandlers  # told of them
 
     def change_co_runners(self, touched: dict[GpuUse, None], now_s: float) -> dict[JobId, Process]:
         """The jobs on these GPUs changed: settle, find new speeds, and move the completions.

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Final
+from dataclasses import dataclass, field
 
 from colane.lab.simulate.world import Running
 from colane.model.hardware import GpuId
 from colane.model.job import Job, JobId
 
 
+@dataclass(slots=True, eq=False)
 class PoolUse:
     """How many GPUs a pool has, how many of them carry jobs, and how many jobs wait for it."""
 
-    __slots__ = ("active", "gpus", "waiting")
-
-    def __init__(self) -> None:
-        self.gpus = 0
-        self.active = 0
-        self.waiting = 0
+    gpus: int = 0
+    active: int = 0
+    waiting: int = 0
 
     @property
     def stranded(self) -> int:
@@ -25,115 +23,58 @@ class PoolUse:
         return self.gpus - self.active if self.waiting else 0
 
 
+@dataclass(slots=True, eq=False)
 class GpuUse:
-    """One GPU.
+    """One GPU."""
 
-    Attributes:
-        id: Which.
-        pool: Its node's.
-        processes: Those on it, in order of start.
-        is_active: Whether there is any, as was counted last.
-        utilized: Use its jobs make of it, 0..1, as was counted last.
-        epoch: Grows with every change of the jobs on it.
-    """
-
-    __slots__ = ("epoch", "id", "is_active", "pool", "processes", "utilized")
-
-    def __init__(self, gpu: GpuId, pool: PoolUse) -> None:
-        self.id: Final = gpu
-        self.pool: Final = pool
-        self.processes: Final[dict[JobId, Process]] = {}
-        self.is_active = False
-        self.utilized = 0.0
-        self.epoch = 0
+    id: GpuId  # which
+    pool: PoolUse  # its node's
+    processes: dict[JobId, Process] = field(default_factory=dict)  # those on it, in order of start
+    is_active: bool = False  # whether there is any, as was counted last
+    utilized: float = 0.0  # use its jobs make of it, 0..1, as was counted last
+    epoch: int = 0  # grows with every change of the jobs on it
 
 
+@dataclass(slots=True, eq=False)
 class Process:
-    """One attempt of one job.
+    """One attempt of one job."""
 
-    Attributes:
-        id: Its job.
-        running: The job and where it runs.
-        uses: Its GPUs, in rank order.
-        attempt: Number of the attempt.
-        alone_steps_per_s: Its speed with its GPUs to itself and the cores it has.
-        occupancy_ratio: Part of a GPU it keeps busy alone; None where the world does not know.
-        work_steps: Steps of the whole job.
-        left_steps: Steps left at `since_s`.
-        start_s: When the process started.
-        since_s: Since when it has gone at this speed.
-        saved_steps: Steps made before it came to these GPUs, and kept.
-        durable_steps: Those of them that it keeps if its node is lost.
-        steps_per_s: Its speed.
-        gpu_share: GPUs it is given: of a GPU that carries k jobs each is given 1/k.
-        gpu_s: GPU-seconds it was given up to `since_s`.
-        is_stepping: Whether it has launched and was not asked to stop.
-        has_begun: Whether it has launched.
-        is_stopping: Whether it was asked to stop.
-        has_failed: Whether it has ended as an attempt did that is recorded to have failed: it keeps no step.
-        is_parking: Whether it was parked, and its memory leaves its GPUs.
-        out_bytes: How much of it has left them, once that is so; None before.
-        serial: Of its completion on the agenda; an older entry means nothing.
-        first_step_s: End of the first step of this attempt.
-        lanes: Lanes it is in, by GPU.
-        arrived: Its serial number among all starts.
-        lane_share: Part of its lane's time it has.
-        lane_pace: Its speed by that, as part of its speed with the lane to itself.
-        lane_part: Part of its GPU that this is.
-        turn_efficiency: Part of its turns that is not lost to passing them on.
-        paused_s: Time it waited for its turn, up to `since_s`.
-        is_loading: Whether it launches and that is work of its device.
-        loading_left_s: How much of that is left, in seconds alone.
-        loading_work_ratio: Part of it that co-runners slow.
-        loading_ratio: Its speed over that alone.
-        is_sampled: Whether what its samples say beside its present co-runners is not known already.
-        idle_s: Time it held GPUs and made no step, up to `since_s`.
-    """
-
-    __slots__ = (
-        "alone_steps_per_s", "arrived", "attempt", "durable_steps", "first_step_s", "gpu_s", "gpu_share", "has_begun",
-        "has_failed", "id", "idle_s", "is_loading", "is_parking", "is_sampled", "is_stepping", "is_stopping",
-        "lane_pace", "lane_part", "lane_share", "lanes", "left_steps", "loading_left_s", "loading_ratio",
-        "loading_work_ratio", "occupancy_ratio", "out_bytes", "paused_s", "running", "saved_steps", "serial", "since_s",
-        "start_s", "steps_per_s", "turn_efficiency", "uses", "work_steps",
-    )  # fmt: skip
-
-    def __init__(self, job: Job, running: Running, work_steps: float, saved_steps: float, now_s: float) -> None:
-        self.id = job.id
-        self.running = running
-        self.uses: tuple[GpuUse, ...] = ()
-        self.attempt = job.attempt
-        self.alone_steps_per_s = 0.0
-        self.occupancy_ratio: float | None = None
-        self.work_steps = work_steps
-        self.left_steps = work_steps - saved_steps
-        self.saved_steps = self.durable_steps = saved_steps
-        self.start_s = now_s
-        self.since_s = now_s
-        self.lanes = lanes_of(job)
-        self.steps_per_s = 0.0
-        self.gpu_share = 0.0
-        self.gpu_s = 0.0
-        self.is_stepping = False
-        self.has_begun = False
-        self.is_stopping = False
-        self.has_failed = False
-        self.is_parking = False
-        self.out_bytes: int | None = None
-        self.serial = 0
-        self.first_step_s: float | None = None
-        self.arrived = 0
-        self.lane_share = 1.0
-        self.lane_pace = 1.0
-        self.lane_part = 1.0
-        self.turn_efficiency = 1.0
-        self.paused_s = 0.0
-        self.is_loading = False
-        self.loading_left_s = 0.0
-        self.loading_work_ratio = 1.0
-        self.loading_ratio = 0.0
-        self.is_sampled = False
-        self.idle_s = 0.0
+    id: JobId  # its job
+    attempt: int  # number of the attempt
+    lanes: tuple[int, ...]  # lanes it is in, by GPU
+    running: Running  # the job and where it runs
+    work_steps: float  # steps of the whole job
+    left_steps: float  # steps left at `since_s`
+    saved_steps: float  # steps made before it came to these GPUs, and kept
+    durable_steps: float  # those of them that it keeps if its node is lost
+    start_s: float  # when the process started
+    since_s: float  # since when it has gone at this speed
+    uses: tuple[GpuUse, ...] = ()  # its GPUs, in rank order
+    alone_steps_per_s: float = 0.0  # its speed with its GPUs to itself and the cores it has
+    occupancy_ratio: float | None = None  # part of a GPU it keeps busy alone; None where the world does not know
+    steps_per_s: float = 0.0  # its speed
+    gpu_share: float = 0.0  # GPUs it is given: of a GPU that carries k jobs each is given 1/k
+    gpu_s: float = 0.0  # GPU-seconds it was given up to `since_s`
+    is_stepping: bool = False  # whether it has launched and was not asked to stop
+    has_begun: bool = False  # whether it has launched
+    is_stopping: bool = False  # whether it was asked to stop
+    has_failed: bool = False  # whether it has ended as an attempt did that is recorded to have failed: it keeps no step
+    is_parking: bool = False  # whether it was parked, and its memory leaves its GPUs
+    out_bytes: int | None = None  # how much of it has left them, once that is so; None before
+    serial: int = 0  # of its completion on the agenda; an older entry means nothing
+    first_step_s: float | None = None  # end of the first step of this attempt
+    arrived: int = 0  # its serial number among all starts
+    lane_share: float = 1.0  # part of its lane's time it has
+    lane_pace: float = 1.0  # its speed by that, as part of its speed with the lane to itself
+    lane_part: float = 1.0  # part of its GPU that this is
+    turn_efficiency: float = 1.0  # part of its turns that is not lost to passing them on
+    paused_s: float = 0.0  # time it waited for its turn, up to `since_s`
+    is_loading: bool = False  # whether it launches and that is work of its device
+    loading_left_s: float = 0.0  # how much of that is left, in seconds alone
+    loading_work_ratio: float = 1.0  # part of it that co-runners slow
+    loading_ratio: float = 0.0  # its speed over that alone
+    is_sampled: bool = False  # whether what its samples say beside its present co-runners is not known already
+    idle_s: float = 0.0  # time it held GPUs and made no step, up to `since_s`
 
     @property
     def done_steps(self) -> float:

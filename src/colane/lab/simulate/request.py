@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from math import inf
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from colane.api import states
 from colane.core.config import CoreConfig
 from colane.cpu.config import TuningConfig
 from colane.lab.simulate.beliefs import Belief, declare_lengths, make_beliefs
@@ -30,10 +32,12 @@ from colane.lab.simulate.world import NeutralWorld, World
 from colane.lab.traces import clusters, read
 from colane.lab.traces.clusters import Cluster
 from colane.lab.traces.tables import measured
+from colane.lab.traces.tables.measured import MeasuredTable
 from colane.lab.traces.workload import Workload, collector_held, compress, merge_pools, only_pools, spread_large
 from colane.model.hardware import CPU_DEVICE_TYPE, DEFAULT_POOL, Gpu
 from colane.model.limits import Quotas, too_much
 from colane.policyfiles.guard import BUDGET_S, strict
+from colane.settings.input_file import InputFileError
 
 SAMPLE = "sample"
 """Name of the made-up trace that ships with Colane."""
@@ -82,7 +86,8 @@ class Request:
     memory_from: MemoryFrom | None = None  # what stands in for memory that the trace does not tell; None: nothing
     # how jobs share a GPU; beliefs are kept apart by it, and Gavel's pairs were measured with `mps`
     sharing: str = "mps"
-    measured: Path | None = None  # file of `colane export`: what a live cluster measured goes before all other tables
+    # what a live cluster measured, or the file of `colane export` that has it: goes before all other tables
+    measured: Path | MeasuredTable | None = field(default=None, hash=False)
     # costs that go before what the cluster says of them: fields of `Costs`
     costs: Mapping[str, float] = field(default_factory=dict, hash=False)
     # whether every job saves its state when it is stopped, or none does; None: as the trace says
@@ -98,6 +103,37 @@ class Request:
     # not as published; None where these hold for all
     live: LiveSettings | None = None
     foresees: bool = False  # whether starts and ends are foreseen, and judged by what came of them
+    lasts_s: float = inf  # it is cut after so long
+    kept: KeptRun | None = field(default=None, hash=False)  # what it goes on from
+
+
+class KeptRun(NamedTuple):
+    """A simulation that was cut, as a file has it."""
+
+    request: Request
+    seed: int
+    policy: str  # that decided, as it was asked for
+    cluster: Cluster
+    workload: Workload
+    state: bytes  # `Run.state`
+
+    @classmethod
+    def read(cls, path: Path) -> KeptRun:
+        """Return what a file has. Raises InputFileError: it cannot be read."""
+        try:
+            kept = states.read(path.read_bytes())
+        except states.StateError as error:
+            raise InputFileError(path, str(error)) from error
+        except OSError as error:
+            raise InputFileError(path, f"cannot be read: {error.strerror or error}") from error
+        if isinstance(kept, KeptRun):
+            return kept
+        raise InputFileError(path, "is no state of a simulation")
+
+    @property
+    def goes_on(self) -> Request:
+        """What goes on from it."""
+        return replace(self.request, kept=self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +153,9 @@ def load(request: Request, seed: int) -> Loaded:
     """
     if request.tables is not None:
         need_tables(request.tables)
+    if request.kept is not None:
+        cluster, workload = request.kept.cluster, request.kept.workload
+        return Loaded(cluster, workload, make_world(request, workload, cluster))
     cluster = clusters.load(request.cluster)
     if request.any_pool:
         cluster = replace(cluster, nodes=tuple(replace(node, pool=DEFAULT_POOL) for node in cluster.nodes))
@@ -148,7 +187,8 @@ def make_world(request: Request, workload: Workload, cluster: Cluster) -> World:
     """The truth a request names, for this workload."""
     base = FactorsWorld(request.demand, workload.jobs)
     if request.measured is not None:
-        return TableWorld(Sources((MeasuredSpeeds(measured.read(request.measured)),)), workload.jobs, base)
+        table = measured.read(request.measured) if isinstance(request.measured, Path) else request.measured
+        return TableWorld(Sources((MeasuredSpeeds(table),)), workload.jobs, base)
     types = sorted({gpu.type for node in cluster.nodes for gpu in node.gpus})
     has_steps = any(job.steps is not None for job in workload.jobs)
     if request.world is WorldKind.NEUTRAL:
@@ -196,6 +236,8 @@ def inputs(request: Request, loaded: Loaded, policy: str, seed: int, *, as_publi
         guard_margin_ratio=live.guard_margin_ratio,
         guard_after_s=request.guard_after_s,
         foresees=request.foresees,
+        begun=None if request.kept is None else request.kept.state,
+        lasts_s=request.lasts_s,
     )
 
 

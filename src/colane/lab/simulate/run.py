@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
 from time import perf_counter
 from typing import NamedTuple
 
+from colane.api.states import LiveState, read, write
 from colane.core import ClusterState, Core
 from colane.core.cluster.limits import over
 from colane.core.config import CoreConfig
-from colane.core.events import NodeRegistered
+from colane.core.events import CancelRequested, Ended, Event, NodeLost, NodeRegistered
 from colane.core.policy import Policy
 from colane.cpu.config import TuningConfig
 from colane.cpu.contention import ContentionConfig
 from colane.foresee.judged import Foretold
 from colane.lab.simulate.accuracy import Accuracy, BeliefErrors
 from colane.lab.simulate.config import DriverConfig
-from colane.lab.simulate.driver import Driver
+from colane.lab.simulate.driver import STOPPED, Driver
 from colane.lab.simulate.foresight import QUOTES_MAX, Foresees
 from colane.lab.simulate.lacking import Truth, lacking
 from colane.lab.simulate.ledger import Ledger, Refusal
@@ -27,8 +28,10 @@ from colane.lab.simulate.watcher import Watcher
 from colane.lab.simulate.world import World
 from colane.lab.traces.check import offered_load, split
 from colane.lab.traces.clusters import Cluster
+from colane.lab.traces.tables.measured import DONE_S
 from colane.lab.traces.workload import TraceJob, Workload, collector_held
 from colane.model.job import Job, JobId
+from colane.model.job_spec import under
 from colane.model.limits import Quotas
 from colane.model.phases import MOVABLE
 from colane.model.profile import Profile, SetMeasurement
@@ -135,6 +138,8 @@ class Inputs:
     guard_margin_ratio: float | None = None
     guard_after_s: float = CoreConfig().guard_after_s  # for how long they must be
     foresees: bool = False  # whether starts and ends are foreseen, and judged by what came of them
+    begun: bytes | None = None  # state that it goes on from, of a run that was cut (`Run.state`); None begins anew
+    lasts_s: float = inf  # it is cut before what comes later, from when it begins or goes on
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,6 +166,23 @@ class Run:
     guards: GuardCounts | None = None
     is_as_published: bool = False  # whether the policy is in the form in which it was published
     foretold: tuple[Foretold, ...] | None = None  # what was foreseen, and what came of it; None where nothing was to be
+    state: bytes | None = None  # from which it goes on, where it was cut
+
+
+class Prepared(NamedTuple):
+    """A run that is ready to begin, or to go on."""
+
+    policy: str  # that decides, or did when it was cut
+    driver: Driver
+    accuracy: Accuracy
+    guards: GuardCounter | None
+    foresight: Foresees | None
+
+    @property
+    def watchers(self) -> list[Watcher]:
+        """Who looks on whatever is asked for."""
+        own: list[Watcher] = [self.accuracy] if self.driver.world.counts_steps else []
+        return own if self.foresight is None else [*own, self.foresight]
 
 
 def admit(
@@ -185,9 +207,10 @@ def _gpu_types(cluster: Cluster, pool: str) -> tuple[str, ...]:
 
 
 def prepare(
-    inputs: Inputs, jobs: Sequence[TraceJob], watchers: Iterable[Watcher] = (), guards: GuardCounter | None = None
-) -> Driver:
-    """A driver that is ready to run these jobs."""
+    inputs: Inputs, jobs: Sequence[TraceJob], watchers: Iterable[Watcher] = (), guards: GuardCounter | None = None,
+    found: LiveState | None = None,
+) -> Driver:  # fmt: skip
+    """A driver that is ready to run these jobs, or to go on with them as they were found in a live cluster."""
     # Protection after launch is from being stopped: under a policy that spares jobs for longer, a job runs at once,
     # unless the policy decides by first steps.
     matters = _awaits_first_steps(inputs.policy) or (_protects(inputs.policy) and _protection_matters(inputs, jobs))
@@ -202,13 +225,40 @@ def prepare(
         black_holes=False,  # failures that were recorded are those of jobs
         tuning=inputs.tuning,
         contention=inputs.contention,
-        limits=inputs.limits,
+        limits=inputs.limits
+        if found is None
+        else replace(found.limits, users={**found.limits.users, **inputs.limits.users}),
     )
-    core = Core(inputs.policy, ClusterState(inputs.beliefs), config)
+    core = Core(inputs.policy, ClusterState(inputs.beliefs) if found is None else found.state, config)
     core.state.derived(GuardTally).watch = guards
+    if found is not None:
+        return _taken_over(inputs, jobs, core, found.now_s, watchers)
     start_s = min(jobs[0].submit_s, 0.0) if jobs else 0.0
     core.step([NodeRegistered(node) for node in inputs.cluster.nodes], start_s)
     return Driver(core, jobs, inputs.world, inputs.driver, watchers)
+
+
+def _taken_over(
+    inputs: Inputs, jobs: Sequence[TraceJob], core: Core, now_s: float, watchers: Iterable[Watcher]
+) -> Driver:
+    """The nodes are those of the inputs; of jobs, those share that may, and what came meanwhile has not."""
+    state, nodes, traced = core.state, {node.name: node for node in inputs.cluster.nodes}, {job.id: job for job in jobs}
+    events: list[Event] = [NodeRegistered(node) for name, node in nodes.items() if name not in state.nodes]
+    events += [NodeLost(name) for name in state.nodes if name not in nodes]
+    for job in [job for job in state.jobs.values() if job.id not in traced]:
+        at = job.placement.nodes if job.placement is not None else ()
+        events.append(CancelRequested(job.id, "the simulation"))
+        events += [Ended(job.id, job.attempt, "signalled", STOPPED, job.start_s, now_s, None, node) for node in at]
+    core.step(events, now_s, decides=False)
+    for job in [job for job in state.jobs.values() if job.spec.share and not traced[job.id].spec.share]:
+        alone = job.copied()
+        alone.spec = replace(job.spec, share=False)
+        alone.effective = under(alone.spec, job.constraints)
+        state.put_job(alone)
+    driver = Driver(core, jobs, inputs.world, inputs.driver, watchers)
+    done = {job.id: float(job.spec.labels.get(DONE_S, 0.0)) / max(job.duration_s or 0.0, 1.0) for job in jobs}
+    driver.take_over(now_s, done)
+    return driver
 
 
 CO_RUNNER_SLOWDOWN_MAX = 10.0  # no first step takes longer than this many times its time alone, whatever runs beside it
@@ -257,21 +307,19 @@ def simulate(
     lacks = lacking(inputs.policy, inputs.workload.jobs, Truth(inputs.world, inputs.beliefs, types))
     with collector_held():  # millions of objects and hardly a cycle: it would walk them all again and again
         jobs, refused = admit(inputs.workload, inputs.cluster, inputs.world, inputs.limits)
-        guards = _counter(inputs.policy)
-        driver = prepare(inputs, jobs, guards=guards)
-        accuracy = Accuracy(driver.core.state.beliefs, driver.world)
-        chance = min(1.0, QUOTES_MAX / max(1, len(jobs)))
-        foresight = Foresees(driver.core, chance) if inputs.foresees else None
-        if foresight is not None:
-            driver.on_settled = foresight.settled
-        driver.watch(
-            *((accuracy,) if inputs.world.counts_steps else ()),
-            *(() if foresight is None else (foresight,)),
-            *watchers(driver.core),
-        )
+        ready = _prepared(inputs, jobs)
+        _, driver, accuracy, guards, foresight = ready
+        driver.watch(*ready.watchers, *watchers(driver.core), alone=True)
         if on_ready is not None:
             on_ready(driver)
-        ledger = driver.run()
+        states: list[bytes] = []
+
+        def keep() -> None:
+            driver.watch(alone=True)
+            driver.on_progress = None
+            states.append(write(ready, {"world": inputs.world, "policy": inputs.policy}))
+
+        ledger = driver.run(driver.now_s + inputs.lasts_s, keep)
     return Run(
         policy=inputs.policy.name,
         ledger=ledger,
@@ -290,7 +338,26 @@ def simulate(
         guards=None if guards is None else guards.counts,
         is_as_published=is_as_published(inputs.policy),
         foretold=None if foresight is None else foresight.foretold,
+        state=states[0] if states else None,
     )
+
+
+def _prepared(inputs: Inputs, jobs: Sequence[TraceJob]) -> Prepared:
+    """Anew, or as it was cut; under another policy than before where that is another."""
+    guards = _counter(inputs.policy)
+    found = None if inputs.begun is None else read(inputs.begun, {"world": inputs.world, "policy": inputs.policy})
+    if found is not None and not isinstance(found, LiveState):
+        ready: Prepared = found
+        if ready.policy == inputs.policy.name:
+            return ready
+        ready.driver.rule(inputs.policy)
+        ready.driver.core.state.derived(GuardTally).watch = guards
+        return ready._replace(policy=inputs.policy.name, guards=guards)
+    driver = prepare(inputs, jobs, guards=guards, found=found)
+    chance = min(1.0, QUOTES_MAX / max(1, len(jobs)))
+    foresight = Foresees(driver.core, chance) if inputs.foresees else None
+    driver.on_settled = None if foresight is None else foresight.settled
+    return Prepared(inputs.policy.name, driver, Accuracy(driver.core.state.beliefs, driver.world), guards, foresight)
 
 
 def is_as_published(policy: Policy) -> bool:

@@ -7,7 +7,7 @@ to the others. Booked cores belong to the jobs that they are booked for.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple, Protocol, runtime_checkable
 
 from colane.core.cluster.state import ClusterState
@@ -47,19 +47,14 @@ def divide(sharers: Iterable[Sharer], cores: float) -> list[float]:
     return found
 
 
+@dataclass(slots=True, eq=False)
 class SharedCores:
-    """Keeps which processes are on each node, and what those without cores of their own get.
+    """Keeps which processes are on each node, and what those without cores of their own get."""
 
-    Args:
-        truth: Says what they have use for.
-        state: Knows the nodes and what is booked there.
-    """
-
-    def __init__(self, truth: CoreNeeds, state: ClusterState) -> None:
-        self._truth = truth
-        self._state = state
-        self._sharing: dict[str, dict[JobId, Process]] = {}
-        self._changed: dict[str, None] = {}
+    _truth: CoreNeeds  # says what they have use for
+    _state: ClusterState  # knows the nodes and what is booked there
+    _sharing: dict[str, dict[JobId, Process]] = field(default_factory=dict)
+    _changed: dict[str, None] = field(default_factory=dict)
 
     def enter(self, process: Process) -> None:
         """A process is on its node, or has other cores there."""

@@ -51,7 +51,7 @@ def _of_request(request: Request) -> dict[str, Any]:
         "trace format": request.trace_format,
         "world": str(request.world),
         "tables": None if request.tables is None else _digest(request.tables),
-        "measured": None if request.measured is None else _digest(request.measured),
+        "measured": _digest(request.measured) if isinstance(request.measured, Path) else None,
         "demand": request.demand,
         "belief": str(request.belief),
         "noise": request.noise,

@@ -243,17 +243,9 @@ class SchedulingContext:
     """
 
     __slots__ = (
-        "bound_sources",
-        "draft",
-        "explains",
-        "gang_wait_ratio",
-        "max_wait_s",
-        "pool",
-        "queue",
-        "reason",
-        "sizer",
+        "bound_sources", "draft", "explains", "gang_wait_ratio", "max_wait_s", "pool", "queue", "reason", "sizer",
         "skips_hopeless",
-    )
+    )  # fmt: skip
 
     def __init__(self, draft: Draft, pool: str, queue: BoundOrder, sizer: Sizer) -> None:
         self.draft: Final = draft

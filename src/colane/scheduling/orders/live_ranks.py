@@ -235,7 +235,7 @@ class LiveRanks(NodesMatterNot):
 
     def __init__(self, objective: str, gpus_power: float) -> None:
         self.objective = objective
-        self._power = gpus_power
+        self._gpus_power = gpus_power
         self._pools: dict[str, _OfPool] = {}
 
     def moved(self, old: Job | None, new: Job | None) -> None:
@@ -284,7 +284,7 @@ class LiveRanks(NodesMatterNot):
         rank: RankOf, left_s: LeftOf, course: CourseOf,
     ) -> bool:  # fmt: skip
         """Rank those on GPUs; whether some of them were asked, as they count their steps."""
-        jobs, samples, lengths, power = view.jobs, view.samples, view.beliefs.lengths, self._power
+        jobs, samples, lengths, power = view.jobs, view.samples, view.beliefs.lengths, self._gpus_power
         is_in_order, is_asked, last = True, False, NONE_BEFORE
         for line in sample:  # all in one place: hundreds in every plan
             if line.of is not kept:

@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from colane.api.job_request import JobRequest
 from colane.api.plans import PlanAnswer, StartAnswer
+from colane.api.states import LiveState, write
 from colane.facts.job import expected_of
 from colane.foresee.said import Shown, unforeseen
 from colane.model.job import JobId
@@ -140,6 +141,17 @@ class Forecasts:
             return f"job {one}" if known is not None and sight.has(known.spec.user) else "another user's job"
 
         return await self.of_copy(lambda turn: otherwise(driver.core, job_id, forced, turn.now_s, name))
+
+    async def standing(self) -> bytes:
+        """Return how all stands. Raises RefusedError: 503, there is no answer in time."""
+        core = self.parts.driver.core
+
+        def told(turn: Turn) -> bytes:
+            core.state.forget_derived()  # the copy's own
+            core.state.limits = None
+            return write(LiveState(core.state, core.config.limits, turn.now_s))
+
+        return await self.of_copy(told)
 
     async def of_copy(self, question: Callable[[Turn], Planned]) -> Planned:
         """Return what a copy answers that is in step with the board.

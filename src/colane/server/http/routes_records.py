@@ -9,7 +9,7 @@ from itertools import islice
 from typing import Annotated, Final
 
 from fastapi import APIRouter, Header, Query, Request
-from fastapi.responses import JSONResponse, StreamingResponse
+from fastapi.responses import JSONResponse, Response, StreamingResponse
 from sse_starlette import EventSourceResponse
 
 from colane.api.jobs import JobIdAnswer, JobObject, ListingAnswer
@@ -216,6 +216,13 @@ async def store_behind(service: TheService, caller: TheCaller) -> JSONResponse:
     """Say how many events the store lacks that agents have heard of, on which nodes, and which jobs run there."""
     caller.demand_operator("be told what the store lacks")
     return JSONResponse(service.leading.lacked())
+
+
+@router.get("/state", response_class=Response)
+async def state(service: TheService, caller: TheCaller) -> Response:
+    """Return how all stands, for `colane simulate` of the same version to go on from."""
+    service.sight(caller).demand_whole("states")
+    return Response(await service.forecasts.standing(), media_type="application/octet-stream")
 
 
 @verb_route(router, ADOPT_STORE, AdoptedAnswer)

@@ -30,6 +30,9 @@ STARTED_S, ENDED_S = "started_s", "ended_s"
 HAD_S = "had_s"
 """Label of an exported job that has not ended, and of which nothing tells how long it takes: how long it had run."""
 
+DONE_S = "done_s"
+"""Label of an exported job that runs: how much of its duration it has done."""
+
 UNITS_PER_S = 2e8
 """C counts percent x us over two steps: a step of 1 s at full occupancy counts this much (paper A, eq. 4.3)."""
 

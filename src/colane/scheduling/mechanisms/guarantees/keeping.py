@@ -248,7 +248,7 @@ class GroupJobs(NodesMatterNot):
         guarantees: Of the groups.
     """
 
-    def __init__(self, guarantees: tuple[Guarantee, ...]) -> None:
+    def __init__(self, guarantees: tuple[Guarantee, ...] = ()) -> None:
         self._of_user: dict[str, str] = {}
         for each in reversed(guarantees):
             self._of_user.update(dict.fromkeys(each.members, each.group))

@@ -124,6 +124,7 @@ class GpuGroup:
         kind: Their pool and type.
         site: Their type and way of sharing.
         members: The jobs on each.
+        load: Of one of them, as it was when the first came.
         left_bytes: Memory that these leave.
         sharing_domain: Whose jobs may join; None where none may.
         carried: Where the loads of the jobs on each are looked up.
@@ -139,25 +140,13 @@ class GpuGroup:
     """
 
     __slots__ = (
-        "carried",
-        "fresh",
-        "gpus",
-        "joins",
-        "kind",
-        "left_bytes",
-        "members",
-        "order",
-        "rises",
-        "sharing_domain",
-        "site",
-        "speeds",
-        "version",
-        "weight",
-        "worked_out",
-    )
+        "carried", "fresh", "gpus", "joins", "kind", "left_bytes", "load", "members", "order", "rises",
+        "sharing_domain", "site", "speeds", "version", "weight", "worked_out",
+    )  # fmt: skip
 
     def __init__(self, kind: Kind, members: Members, load: GpuLoad) -> None:
         self.kind: Final = kind
+        self.load: Final = load
         self.site: Final[Site] = (kind[1], load.gpu.sharing)
         self.order: Final = (*[str(booking.key) for booking in load.bookings], str(load.left_bytes))
         self.carried: Final = load.carried
