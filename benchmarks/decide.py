@@ -242,21 +242,21 @@ MANY: Final = 100
 """So many jobs come, and as many of those that run end, at once."""
 
 
-class _Metered:
+class Metered:
     """A cluster of one kind of jobs, and what each of its steps takes by a meter."""
 
     def __init__(self, policy: str, kind: str, size: Size, meter: Meter) -> None:
         quotas = GUARANTEED if kind == "guaranteed" else Quotas()
         self.core = cluster(policy, size, CoreConfig(protection_factor=0.0, limits=quotas))
-        self._meter = meter
+        self.meter = meter
         self.steps: list[float] = []
 
     def step(self, events: Sequence[Event], at_s: float) -> float:
         """What events take, in all the steps they need."""
         first = len(self.steps)
-        self.steps.append(self._meter(partial(self.core.step, events, at_s)))
+        self.steps.append(self.meter(partial(self.core.step, events, at_s)))
         while self.core.goes_on:
-            self.steps.append(self._meter(partial(self.core.step, (), at_s)))
+            self.steps.append(self.meter(partial(self.core.step, (), at_s)))
         return sum(self.steps[first:])
 
     def launch(self, at_s: float) -> None:
@@ -276,7 +276,7 @@ class _Metered:
 
 def of_kind(policy: str, kind: str, size: Size, repeat: int, meter: Meter) -> dict[str, float]:
     """What each event takes where as many jobs wait as are queued beyond those that find GPUs, by this meter."""
-    world, gpus = _Metered(policy, kind, size, meter), size.nodes * size.gpus
+    world, gpus = Metered(policy, kind, size, meter), size.nodes * size.gpus
     core, total = world.core, size.queued + gpus
     world.step(submissions(0, total, size.families, kind), 1.0)
     found = dict[str, float]()

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
 from colane.core import ClusterState, Core
 from colane.core.cluster.contents import News
 from colane.core.cluster.draft import Draft
 from colane.core.cluster.view import ClusterView
-from colane.core.core import IDLE_TURNS_MAX
+from colane.core.core import IDLE_TURNS_MAX, UNFINISHED_MAX, WORK_A_PLAN
 from colane.core.events import NodeRegistered, Outcome, Submitted
 from colane.model.job import JobId, JobSpec
 from colane.model.placement import Turns
@@ -44,9 +46,9 @@ class OneAtATime:
 
 
 def of_three(policy: OneAtATime) -> tuple[Core, Outcome]:
-    """Three jobs that come at once to four GPUs, after one before them."""
+    """Three jobs that come at once to eight GPUs, after one before them."""
     core = Core(policy, ClusterState(Beliefs()))
-    core.step([NodeRegistered(make_node("n0", 4)), Submitted(JobId(9), SPEC)], 0.0)
+    core.step([NodeRegistered(make_node("n0", 8)), Submitted(JobId(9), SPEC)], 0.0)
     policy.told.clear()
     return core, core.step([Submitted(JobId(number), SPEC) for number in (1, 2, 3)], 5.0)
 
@@ -83,6 +85,51 @@ def test_where_everything_was_looked_at_it_is_so_again() -> None:
     core.step([NodeRegistered(make_node("n0", 4)), *(Submitted(JobId(n), SPEC) for n in (1, 2))], 0.0)
     core.step([], 0.0)
     assert policy.told == [None, None]
+
+
+class LooksFirst(OneAtATime):
+    """Looks at these jobs anew before it decides."""
+
+    def __init__(self) -> None:
+        super().__init__(starts=9)
+        self.new = dict[JobId, None]()
+        self.looked: list[int] = []
+
+    def plan(self, view: ClusterView) -> Plan:
+        """See the class."""
+        while new := view.portion(self.new):
+            self.looked.append(len(new))
+        return super().plan(view)
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_a_plan_that_has_much_to_look_at_is_given_up_and_the_next_goes_on_with_it(*, whole: bool) -> None:
+    policy = LooksFirst()
+    core, _ = of_three(policy)
+    policy.told.clear()
+    policy.new = {JobId(number): None for number in range(2 * WORK_A_PLAN + 1)}
+    turns = [core.step([Submitted(JobId(4), SPEC)], 6.0, whole=whole)]
+    while core.goes_on:
+        turns.append(core.step([], 7.0))
+    assert [started(turn) for turn in turns] == ([[4]] if whole else [[], [], [4]])
+    assert policy.looked == ([2 * WORK_A_PLAN + 1] if whole else [WORK_A_PLAN, WORK_A_PLAN, 1])
+    (told,) = policy.told
+    assert told is not None
+    assert (sorted(told.came), told.since_s) == ([4], 5.0)
+
+
+def test_what_is_forgotten_as_soon_as_it_is_known_is_looked_at_all_at_once_in_the_end() -> None:
+    policy = LooksFirst()
+    core, _ = of_three(policy)
+    core.step([Submitted(JobId(4), SPEC)], 6.0)
+    policy.new = {JobId(number): None for number in range(WORK_A_PLAN)}
+    core.step([Submitted(JobId(5), SPEC)], 7.0)
+    turns = 1
+    while core.goes_on:
+        policy.new = {JobId(number): None for number in range(100 * WORK_A_PLAN)}
+        core.step([], 7.0)
+        turns += 1
+    assert turns <= UNFINISHED_MAX + 1
 
 
 def test_a_batch_that_is_not_whole_yet_waits_for_the_rest() -> None:

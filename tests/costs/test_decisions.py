@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from statistics import median
 
@@ -10,7 +11,7 @@ from benchmarks.calls import calls_of
 from benchmarks.decide import Size, fill, submissions
 
 from colane.core import Core, core
-from colane.core.events import Ended, Launched, Progressed, Submitted
+from colane.core.events import Ended, Event, Launched, Progressed, Submitted
 from colane.model.job import Exit, Job, JobId, JobSpec
 from colane.model.progress import Progress
 
@@ -29,6 +30,13 @@ ARRIVAL_MAX, END_MAX = 3.8, 5.7
 """Times what `fifo` does, which looks at the head of the line alone."""
 
 
+def taken(full: Core, events: Sequence[Event], at_s: float) -> None:
+    """What happens, in all the steps it takes."""
+    full.step(events, at_s)
+    while full.goes_on:
+        full.step((), at_s)
+
+
 @cache
 def made(policy: str, families: int, queued: int = QUEUED, nodes: int = 32) -> Core:
     """A full cluster with a queue."""
@@ -41,8 +49,8 @@ def calls_an_arrival(policy: str, families: int, queued: int = QUEUED, nodes: in
     full = made(policy, families, queued, nodes)
     coming = submissions(queued, 2 * ARRIVALS, families)
     for event in coming[:ARRIVALS]:
-        full.step([event], 3.0)
-    calls = [calls_of(full.step, [event], 3.1 + k / 10) for k, event in enumerate(coming[ARRIVALS:])]
+        taken(full, [event], 3.0)
+    calls = [calls_of(taken, full, [event], 3.1 + k / 10) for k, event in enumerate(coming[ARRIVALS:])]
     assert all(job.placement is None for job in (full.state.jobs[event.job] for event in coming))
     return median(calls)
 
@@ -55,8 +63,8 @@ def calls_an_end(policy: str, families: int, queued: int = QUEUED, nodes: int = 
         full.state.knowledge.note_length(f"f{number % families}", 600.0)
     running = [job for job in full.state.jobs.values() if job.placement is not None]
     for job in running[:ENDS]:
-        full.step([_end(job)], 4.0)
-    calls = [calls_of(full.step, [_end(job)], 4.1 + k / 10) for k, job in enumerate(running[ENDS : 2 * ENDS])]
+        taken(full, [_end(job)], 4.0)
+    calls = [calls_of(taken, full, [_end(job)], 4.1 + k / 10) for k, job in enumerate(running[ENDS : 2 * ENDS])]
     assert sum(job.placement is not None for job in full.state.jobs.values()) == len(running), (
         "others took their places"
     )
@@ -74,16 +82,16 @@ def calls_an_end_among_stepping(families: int) -> float:
     def begin(at_s: float) -> None:
         while new := [job for job in full.state.jobs.values() if job.placement is not None and job.id not in begun]:
             begun.update(job.id for job in new)
-            full.step([Launched(job.id, job.attempt, 1, at_s) for job in new], at_s)
+            taken(full, [Launched(job.id, job.attempt, 1, at_s) for job in new], at_s)
             at_s += 0.01
             first = Progress(at_s=at_s, steps=1, first_step_s=at_s, last_step_s=at_s)
-            full.step([Progressed(job.id, job.attempt, first) for job in new], at_s)
+            taken(full, [Progressed(job.id, job.attempt, first) for job in new], at_s)
 
     begin(now_s)
     calls = list[int]()
     for job in [job for job in full.state.jobs.values() if job.placement is not None][: 2 * ENDS]:
         now_s += 0.1
-        calls.append(calls_of(full.step, [Ended(job.id, job.attempt, "exited", Exit(0, None), 2.0, now_s)], now_s))
+        calls.append(calls_of(taken, full, [Ended(job.id, job.attempt, "exited", Exit(0, None), 2.0, now_s)], now_s))
         begin(now_s)
     return median(calls[ENDS:])
 
@@ -129,11 +137,11 @@ def calls_an_end_beside_a_gang(nodes: int) -> float:
     """The same under `colane` where a job of eight GPUs waits, too."""
     full = fill("colane", Size(nodes=nodes, gpus=8, queued=QUEUED + 8 * nodes, families=26))[0]
     gang = JobSpec(name="gang", family="f0", batch_size=64, gpus=8)
-    full.step([Submitted(JobId(10**6), gang)], 3.0)
+    taken(full, [Submitted(JobId(10**6), gang)], 3.0)
     running = [job for job in full.state.jobs.values() if job.placement is not None]
     for job in running[:ENDS]:
-        full.step([_end(job)], 4.0)
-    return median([calls_of(full.step, [_end(job)], 4.1 + k / 10) for k, job in enumerate(running[ENDS : 3 * ENDS])])
+        taken(full, [_end(job)], 4.0)
+    return median([calls_of(taken, full, [_end(job)], 4.1 + k / 10) for k, job in enumerate(running[ENDS : 3 * ENDS])])
 
 
 def test_an_end_beside_a_waiting_gang_costs_the_same_however_large_the_cluster_is() -> None:
@@ -152,7 +160,7 @@ def calls_a_lesson(queued: int) -> float:
     running = [job for job in full.state.jobs.values() if job.placement is not None][-LEARNING_ENDS:]
     judged, most = full.state.beliefs.lengths.version, 0.0
     for number, job in enumerate(running):
-        most = max(most, calls_of(full.step, [_end(job)], 5.0 + number / 10))
+        most = max(most, calls_of(taken, full, [_end(job)], 5.0 + number / 10))
     assert full.state.beliefs.lengths.version > judged
     return most
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 
 import pytest
 from benchmarks.calls import calls_of
-from benchmarks.decide import Size, cluster
+from benchmarks.decide import Metered, Size, cluster, submissions
 
 from colane.core import core
 from colane.core.events import Launched, Submitted, Tick
@@ -32,7 +33,7 @@ def look(nodes: int) -> tuple[int, list[int]]:
         Submitted(JobId(k), JobSpec(name="j", family=f"f{k % 26}", batch_size=64, preemptible=True))
         for k in range(8 * nodes * 8 // 3)
     ]
-    full.step(jobs, 1.0)
+    full.step(jobs, 1.0, whole=True)
     running = [job for job in full.state.jobs.values() if job.placement is not None]
     full.step([Launched(job.id, job.attempt, 1, 2.0) for job in running], 2.0)
     calls = [calls_of(full.step, [Tick()], 400.0)]
@@ -47,3 +48,24 @@ def test_a_look_costs_no_more_a_gpu_however_many_there_are(nodes: int) -> None:
     changes, calls = look(nodes)
     assert changes == 0
     assert sum(calls) < CALLS_A_GPU * 8 * nodes
+
+
+CALLS_A_STEP = 55_000
+"""Functions that no step of a look calls more of, however many wait: compiled that is some 10 ms."""
+
+
+@pytest.mark.parametrize("kind", ["plain", "unknown", "untold-gang", "elastic"])
+def test_no_step_of_a_look_at_everything_ranks_all_that_wait(kind: str) -> None:
+    world = Metered("colane", kind, Size(30, 8, 3_000, 26), _unmetered)
+    world.step(submissions(0, 240 + 3_000, 26, kind), 1.0)
+    world.launch(2.0)
+    world.step([Tick()], 302.5)
+    world.steps.clear()
+    world.meter = calls_of
+    world.step([Tick()], 703.0)
+    assert max(world.steps) <= CALLS_A_STEP
+
+
+def _unmetered(action: Callable[[], object]) -> float:
+    action()
+    return 0.0

@@ -19,7 +19,7 @@ from colane.core.cluster.situations import rate_of
 from colane.core.cluster.sized_speeds import SizedSpeed, speeds_at_sizes
 from colane.core.cluster.state import ClusterState
 from colane.core.cluster.useful_cores import useful_cores_of
-from colane.core.cluster.view import NO_NEWS, NONE_CAME, ClusterView
+from colane.core.cluster.view import ENDLESS, NO_NEWS, NONE_CAME, ClusterView, UnfinishedError
 from colane.core.config import CoreConfig
 from colane.core.eligibility import hold_reason
 from colane.core.events import (
@@ -91,7 +91,15 @@ from colane.perf.observe import Observer
 from colane.perf.pace import Paces
 from colane.perf.rate import ALONE
 
-IDLE_TURNS_MAX: Final = 64  # plans in a row of a pool that decide nothing and leave all of it to the next step
+IDLE_TURNS_MAX: Final = 128  # plans in a row of a pool that decide nothing and leave all of it to the next step
+
+WORK_A_PLAN: Final = 1024
+"""A plan that has looked at so many jobs anew before its first change leaves all to the next step: what it knows is
+kept. Plans in a row that decide nothing look at twice as many each `WORK_DOUBLES` turns, and soon at all."""
+
+WORK_DOUBLES: Final = 16
+
+UNFINISHED_MAX: Final = 64
 
 ASKS_MAX: Final = 1000
 """A policy is asked so often at one instant, and once more for each live job: each time it may start one of them."""
@@ -159,6 +167,7 @@ class Core:
         self._refused: tuple[JobId, ...] = ()
         self._planned_s: dict[str, float] = {}
         self._idle_turns: dict[str, int] = {}
+        self._is_whole = False
         self._asks = 0
         self._remeasuring = Remeasuring()
         self._guard = Guard(state, self._watchers.guard, self.config)
@@ -345,7 +354,7 @@ class Core:
         A policy that wants to be asked again is asked until it has nothing more to change.
         """
         state, limits = self.state, self.limits
-        changed, begun = state.changed_pools, len(step.decisions)
+        changed, begun, self._is_whole = state.changed_pools, len(step.decisions), whole
         self._asks = 0 if step.updates or not changed.left else self._asks  # or it goes on with what is left
         again = set[str]()
         self._settle(step)
@@ -461,10 +470,11 @@ class Core:
         changed.clear()  # from here on what this plan changes is noted
         plan = self._follow(step, self.policy, pools, newcomers, news)
         for pool in pools:
-            self._planned_s[pool] = step.now_s
             replan = plan.replan.get(pool, ON_CHANGE)
             is_partial = replan.newcomers_only and newcomers.get(pool) is not None
             goes_on = replan.goes_on and step.rejected is None
+            if not goes_on:
+                self._planned_s[pool] = step.now_s
             turns = self._idle_turns.get(pool, 0) + 1 if goes_on and not plan.actions else 0
             self._idle_turns[pool] = turns % (IDLE_TURNS_MAX + 1)
             if goes_on and turns <= IDLE_TURNS_MAX:  # or it would go on for ever
@@ -493,8 +503,13 @@ class Core:
         newcomers: Mapping[str, Newcomers | None] = NONE_CAME, news: Mapping[str, News | None] = NO_NEWS,
     ) -> Plan:  # fmt: skip
         """Ask for a plan, judge it, carry it out, and record what was decided under the planner's name."""
-        view = ClusterView(self.state, step.now_s, pools=pools, newcomers=newcomers, news=news)
-        plan, limits = self.ask(planner, view), self.limits
+        work = self._work(pools) if planner is self.policy else ENDLESS
+        view = ClusterView(self.state, step.now_s, pools=pools, newcomers=newcomers, news=news, work_max=work)
+        try:
+            plan, limits = self.ask(planner, view), self.limits
+        except UnfinishedError:
+            again = {pool: self._timers.replan(pool)._replace(goes_on=True, while_idle=True) for pool in pools}
+            return Plan(self.state.version, replan=again, serves_cpu_only=True)
         refused: tuple[JobId, ...] = ()
         if limits is not None and (plan.actions or plan.holds):
             plan, refused = limits.cut(plan, self.state.jobs)
@@ -509,6 +524,11 @@ class Core:
             self._refused = refused
             limits.keep(plan, pools, refused, self.state.jobs)
         return plan
+
+    def _work(self, pools: Iterable[str]) -> int:
+        """How many jobs a plan may look at anew before its first change."""
+        turns = max([self._idle_turns.get(pool, 0) for pool in pools], default=0)
+        return ENDLESS if self._is_whole or turns >= UNFINISHED_MAX else WORK_A_PLAN << turns // WORK_DOUBLES
 
     def _resume(self) -> None:
         """After a restart, set the timers of running jobs anew and watch every GPU."""

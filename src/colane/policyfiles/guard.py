@@ -16,7 +16,7 @@ from time import monotonic
 from types import FrameType
 from typing import Final
 
-from colane.core.cluster.view import ClusterView
+from colane.core.cluster.view import ENDLESS, ClusterView
 from colane.core.events import RejectedPlan
 from colane.core.policy import Policy
 from colane.model.placement import Turns
@@ -97,6 +97,7 @@ class StrictPolicy:
 
         Raises PolicyFaultError: it raised, took too long, returned no plan, or wrote into what it was shown.
         """
+        view.work_left = ENDLESS  # it may not know of giving up
         shown = ShownJobs(view)
         try:
             plan = within(self._budget_s, lambda: self._policy.plan(view))

@@ -16,7 +16,7 @@ from colane.core.cluster.bookings import NodeLeft, NodeState, books_host, host_b
 from colane.core.cluster.contents import Kind
 from colane.core.cluster.free import FreeIndex, SortKey
 from colane.core.cluster.load import GpuLoad, booked_on
-from colane.core.cluster.view import ClusterView
+from colane.core.cluster.view import ENDLESS, ClusterView
 from colane.model.hardware import GpuId
 from colane.model.job import Job, JobId, JobSpec, NeedClass
 from colane.model.job_spec import is_among
@@ -348,6 +348,7 @@ class Draft(Overlay):
         """Put an action into the plan: nothing else in the plan decides about its job."""
         self._decided.add(action.job)
         self.actions.append(action)
+        self.view.work_left = ENDLESS
 
     def leave_alone(self, job: JobId) -> None:
         """Nothing else in the plan decides about a job, one that waits or one that runs."""

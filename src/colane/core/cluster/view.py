@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from itertools import islice
 from types import MappingProxyType
+from typing import Final, TypeVar
 
 from colane.core.cluster.bookings import NodeState
 from colane.core.cluster.contents import ClusterContents, ConnectedGpus, D, Kind, Newcomers, News
@@ -23,6 +25,15 @@ NONE_CAME: Mapping[str, Newcomers | None] = MappingProxyType({})
 NO_NEWS: Mapping[str, News | None] = MappingProxyType({})
 
 
+T = TypeVar("T")
+
+ENDLESS: Final = 1 << 60
+
+
+class UnfinishedError(Exception):
+    """A plan has worked out as much as one may; what it knows is kept, and the next step's knows it and goes on."""
+
+
 class ClusterView:
     """The cluster at `now_s`.
 
@@ -30,9 +41,10 @@ class ClusterView:
         now_s: The time.
         seed: Seed for a policy that draws lots.
         explain: The job a user asks about; the policy may then take time to name the jobs in the way.
+        work_left: So many jobs may be looked at anew before the first change.
     """
 
-    __slots__ = ("_holders", "_newcomers", "_news", "_pools", "_state", "explain", "now_s", "seed")
+    __slots__ = ("_holders", "_newcomers", "_news", "_pools", "_state", "explain", "now_s", "seed", "work_left")
 
     def __init__(
         self,
@@ -44,8 +56,10 @@ class ClusterView:
         news: Mapping[str, News | None] = NO_NEWS,
         explain: JobId | None = None,
         seed: int = 0,
+        work_max: int = ENDLESS,
     ) -> None:
         self._state = state
+        self.work_left = work_max
         self._newcomers = newcomers
         self._news = news
         self._pools = sorted(state.queues if pools is None else pools)
@@ -73,6 +87,26 @@ class ClusterView:
     def cpu_only_passes_s(self) -> float:
         """How long a job with GPUs waits before jobs without leave it what it books of a host."""
         return self._state.cpu_only_passes_s
+
+    def portion(self, new: dict[JobId, T]) -> dict[JobId, T]:
+        """Take out those of these jobs that may be looked at anew for what is kept of them, until none is left.
+
+        Raises:
+            UnfinishedError: None may any more: the plan is given up.
+        """
+        if new:
+            self.work(0)
+        part = dict(islice(new.items(), self.work_left))
+        for job in part:
+            del new[job]
+        self.work_left -= len(part)
+        return part
+
+    def work(self, jobs: int) -> None:
+        """As much is done as to look at so many jobs, if any may be."""
+        if self.work_left <= 0:
+            raise UnfinishedError
+        self.work_left -= jobs
 
     @property
     def pools(self) -> list[str]:

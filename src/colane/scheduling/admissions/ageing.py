@@ -176,17 +176,9 @@ class _GangsDue:
 
     def look(self, context: SchedulingContext) -> bool:
         """Whether any is overdue."""
-        draft, jobs, due_s, ahead, late = context.draft, context.draft.view.jobs, self._due_s, self._next, self._late
+        draft, ahead, late = context.draft, self._next, self._late
         self._believe(draft)
-        for job_id in self._new:
-            job = jobs[job_id]
-            at_s = context.overdue_s(job)
-            if context.queue.is_learnt(job):
-                self._learnt.setdefault(job.effective.family, {})[job_id] = None
-            if due_s.get(job_id) != at_s:
-                due_s[job_id] = at_s
-                heappush(ahead, (at_s, job_id))
-        self._new.clear()
+        self._take_in(context)
         while ahead and ahead[0][0] <= draft.now_s:
             entry = heappop(ahead)
             if self._holds(entry):
@@ -200,6 +192,17 @@ class _GangsDue:
         if late and not self._holds(late[0]):
             self._late = [entry for entry in late if self._holds(entry)]
         return bool(self._late)
+
+    def _take_in(self, context: SchedulingContext) -> None:
+        view = context.draft.view
+        while new := view.portion(self._new):
+            for job in [view.jobs[job_id] for job_id in new]:
+                at_s = context.overdue_s(job)
+                if context.queue.is_learnt(job):
+                    self._learnt.setdefault(job.effective.family, {})[job.id] = None
+                if self._due_s.get(job.id) != at_s:
+                    self._due_s[job.id] = at_s
+                    heappush(self._next, (at_s, job.id))
 
     def late(self, context: SchedulingContext) -> Iterator[Job]:
         """Those that are."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from heapq import heappop, heappush
+from itertools import islice
 from math import inf
 from typing import Final
 
@@ -14,6 +15,10 @@ from colane.core.cluster.view import ClusterView
 from colane.facts.ran import had_s
 from colane.model.job import Job, JobId
 from colane.scheduling.engine.times import Expected
+
+FAMILIES_MAX: Final = 32  # so many are judged anew at once
+
+WORK_A_FAMILY: Final = 32  # to judge one takes as long as to look at so many jobs
 
 LATE_S: Final = 1.0  # so much later at most it is seen that a job has had more
 
@@ -55,21 +60,25 @@ class UnendedJobs(NodesMatterNot):
 
     def look(self, view: ClusterView) -> None:
         """Tell what is believed of lengths of all that has changed."""
-        for job in self._new.values():
-            self._count(view, job)
-        self._new.clear()
+        while new := view.portion(self._new):
+            for job in new.values():
+                self._count(view, job)
         while self._crossings and self._crossings[0][0] <= view.now_s:
+            view.work(1)
             at_s, job_id = heappop(self._crossings)
             seen = self._seen.get(job_id)
             if seen is not None and seen.until_s == at_s:
                 self._count(view, seen.job)
-        if self._touched or not self._has_told:
-            families = self._touched if self._has_told else self._counts
+        while self._touched or not self._has_told:
+            families = list(islice(self._touched, FAMILIES_MAX)) if self._has_told else list(self._counts)
             view.beliefs.lengths.see_unended(
                 {family: self._counts.get(family, {}) for family in families}, are_all=not self._has_told
             )
+            for family in families:
+                self._touched.pop(family, None)
             self._has_told = True
-            self._touched.clear()
+            if self._touched and view.beliefs.lengths.version:  # these are judged by now
+                view.work(WORK_A_FAMILY * len(families))
 
     def _count(self, view: ClusterView, job: Job) -> None:
         age, until_s, now_s = -1, inf, view.now_s

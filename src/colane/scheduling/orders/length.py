@@ -104,10 +104,14 @@ class _Sorted:
 
     def take_in(self, view: ClusterView, rank: RankOf) -> None:
         """Give those that have come their places."""
-        for job in self.new:
-            self.ranks[job] = rank(view.job(job))
-            insort(self.entries, (self.ranks[job], job))
-        self.new.clear()
+        while new := view.portion(self.new):
+            ranks = {job: rank(view.job(job)) for job in new}
+            self.ranks.update(ranks)
+            if len(ranks) > len(self.entries):
+                self.entries = sorted([*self.entries, *[(rank, job) for job, rank in ranks.items()]])
+            else:
+                for job, its_rank in ranks.items():
+                    insort(self.entries, (its_rank, job))
 
     def drop(self, job: JobId) -> None:
         """One has left the line."""
@@ -183,9 +187,7 @@ class ByLength(NodesMatterNot):
         known, gpu_types = self._classes.get((user, key)), len(view.gpu_types(key[1].pool))
         believed = view.beliefs.speeds_version, self.judged(view, key)
         if known is None or (known.beliefs, known.gpu_types) != (believed, gpu_types):
-            ranks = {job: rank(view.job(job)) for job in line}
-            entries = sorted([(rank, job) for job, rank in ranks.items()])
-            known = self._classes[user, key] = _Sorted(believed, gpu_types, entries, ranks)
+            known = self._classes[user, key] = _Sorted(believed, gpu_types, [], {}, dict.fromkeys(line))
         known.take_in(view, rank)
         return iter(known.entries)
 
@@ -212,11 +214,12 @@ class ByLength(NodesMatterNot):
         if known is not None:
             self._judge(view, classes, known)
         if known is None or (known.beliefs, known.gpu_types) != asked:
-            known = self._heads[pool] = _Heads(*asked, self.judged_at_all(view))
+            known = _Heads(*asked, self.judged_at_all(view))
             for key, line in classes.items():
                 for first in islice(self.entries(view, key, line, rank), 1):
                     known.by_class[key] = (*first, key)
             known.in_order = sorted(known.by_class.values(), key=entry_of)
+            self._heads[pool] = known
         for key in known.stale:
             left = classes.get(key)
             known.put(key, None if left is None else next(self.entries(view, key, left, rank), None))
@@ -230,7 +233,7 @@ class ByLength(NodesMatterNot):
         if known is not None:
             self._judge(view, classes, known)
         if known is None or (known.beliefs, known.gpu_types) != asked:
-            known = self._firsts[pool] = Firsts(*asked, self.judged_at_all(view))
+            known = Firsts(*asked, self.judged_at_all(view))
             for key, line in classes.items():
                 if first_of.serves(key[1]):
                     known.by_class[key] = first_of.of(view.jobs, self.entries(view, key, line, rank), key)
@@ -238,6 +241,7 @@ class ByLength(NodesMatterNot):
                 else:
                     known.others[key] = None
             known.in_order.sort(key=entry_of)
+            self._firsts[pool] = known
         for key in known.stale:
             left = classes.get(key)
             if not first_of.serves(key[1]):

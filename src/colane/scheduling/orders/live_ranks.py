@@ -192,23 +192,18 @@ class _OfPool:
         else:
             self.in_order = sorted([rank for rank, _ in self.ranks.values()])
 
-    def look(self, jobs: Mapping[JobId, Job], waiting: WaitingOf) -> None:
+    def look(self, view: ClusterView, waiting: WaitingOf) -> None:
         """Rank those without GPUs that were not looked at yet."""
-        is_first = len(self.new) > len(self.in_order)
-        for number in self.new:
-            job = jobs[number]
-            entry, left_s = waiting(job)
-            moments = int(left_s * job.gpu_count * MOMENTS_A_S)
-            self.ranks[number] = entry, moments
-            self.families.setdefault(job.effective.family, {})[number] = None
-            self.moments += moments
-            if is_first:
-                self.in_order.append(entry)
-            else:
+        jobs = view.jobs
+        while new := view.portion(self.new):
+            for number in new:
+                job = jobs[number]
+                entry, left_s = waiting(job)
+                moments = int(left_s * job.gpu_count * MOMENTS_A_S)
+                self.ranks[number] = entry, moments
+                self.families.setdefault(job.effective.family, {})[number] = None
+                self.moments += moments
                 insort(self.in_order, entry)
-        if is_first:
-            self.in_order.sort()
-        self.new.clear()
 
     def sampled(self) -> list[_PlacedRank]:
         """Those on GPUs that stand for all: one in 2^`level`, much in the order that they had last."""
@@ -269,7 +264,7 @@ class LiveRanks(NodesMatterNot):
             known.forget(kept, lengths.version)
         elif known.judged != lengths.version:
             known.judge(lengths)
-        known.look(view.jobs, waiting)
+        known.look(view, waiting)
         sample = known.sampled()
         moment = view.now_s if known.level == 0 else view.now_s // SAMPLE_HOLDS_S
         if known.looked != moment:  # a plan after another at one moment is told the same
