@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from math import inf
 
@@ -18,8 +19,9 @@ from colane.perf.beliefs import Beliefs
 from colane.policyfiles.load import create
 from colane.server.planning.copies import ask
 from colane.server.planning.least import least_changes
-from colane.server.planning.plans import GB
+from colane.server.planning.plans import GB, SmallerNeed, smaller_than
 from tests.core.worlds import World, make_node
+from tests.examples import FUZZ
 
 NOW_S = 10.0
 
@@ -46,6 +48,14 @@ def _asks(**needs: object) -> JobSpec:
         ([make_node("n", 1, "A100"), make_node("m", 1)], _asks(gpu_type="A100"), _asks(gpu_type="A100"),
          ["any GPU type (no --gpu-type)"]),
         ([make_node("n", 2, cores=8)], _asks(cores=5), _asks(cores=6), ["--cores 3"]),
+        ([make_node("n", 2)], _asks(host_memory_bytes=40 * GB), _asks(host_memory_bytes=40 * GB),
+         ["--host-memory 28GB"]),
+        ([make_node("n", 1), make_node("m", 1)], _asks(nodes="n"), _asks(nodes="n"),
+         ["any nodes (no --nodes and --features)"]),
+        ([make_node("n", 2)], _asks(), _asks(whole_node=True), ["others on its nodes (no --whole-node)"]),
+        ([make_node("n", 2), make_node("m", 2)], _asks(), _asks(gpus=3), ["--gpus 2", "several nodes (--multi-node)"]),
+        ([make_node("n", 2), make_node("m", 3)], _asks(gpus=2), _asks(gpus=3, gpus_per_node=1, multi_node=True),
+         ["--gpus 1", "any GPUs (no --anti-collocation)"]),
         ([make_node("n", 4), make_node("m", 4)], _asks(gpus=2), _asks(gpus=6, gpus_per_node=3, multi_node=True),
          ["--gpus 3", "any GPUs (no --gpus-per-node)"]),
     ],
@@ -61,38 +71,43 @@ def test_what_is_named_is_the_least(
 
 @pytest.mark.parametrize("policy", ["fifo", "srtf", "las", "colane", "topo-aware-p"])
 def test_in_any_state_what_is_named_starts_it_and_nothing_less_of_its_kind_does(policy: str) -> None:
-    assert sum(_named(World(create(policy), seed)) for seed in range(3)) > 0
+    """`COLANE_FUZZ=14` looks at more than 1,000 states."""
+    named = Counter[str]()
+    for seed in range(4 * max(1, FUZZ)):
+        odd = seed % 2 == 1
+        _name(World(create(policy), seed + 1000 * FUZZ, groups=odd, places=odd, sized=seed % 4 == 2), named)
+    states = named.pop("states")
+    assert named.total() > states / 5, named
 
 
-def _named(world: World) -> int:
+def _name(world: World, named: Counter[str]) -> None:
     """Judge what is named along a world, and count it."""
-    named = 0
     for number in range(48):
         world.step(world.random_event())
         if number % 12 != 11:
             continue
         waiting = [job for job in world.core.state.jobs.values() if job.is_waiting and not job.holds]
-        for job in waiting[:1]:
-            for change in least_changes(world.core, job.id, world.now_s, inf):
-                named += 1
-                assert _starts(world, job.id, change.field, change.value), change
-                smaller = None
-                if change.field in {"gpus", "cores"} and isinstance(change.value, int):
-                    smaller = change.value + (job.effective.gpus_per_node or 1 if change.field == "gpus" else 1)
-                elif change.field == "gpu_memory_bytes" and isinstance(change.value, int):
-                    smaller = change.value + GB
-                asked = getattr(job.effective, change.field)
-                if smaller is not None and smaller < asked:
-                    assert not _starts(world, job.id, change.field, smaller), (change, smaller)
-    return named
+        for job in world.random.sample(waiting, min(1, len(waiting))):
+            found = {one.field: one for one in least_changes(world.core, job.id, world.now_s, inf)}
+            named.update(found.keys(), states=1)
+            nodes = [one.node for one in world.core.state.nodes.values()]
+            for need in smaller_than(job.spec, job.spec.gpus, nodes, step=job.spec.gpus_per_node or 1):
+                values, change = list(need.values), found.get(need.field)
+                if change is not None:
+                    assert _starts(world, job.id, need, change.value), change
+                    values = values[values.index(change.value) + 1 :]
+                elif need.field == "gpus" and job.spec.sizes:
+                    continue
+                for smaller in values[:2] + values[-3:]:
+                    assert not _starts(world, job.id, need, smaller), (need.field, change, smaller)
 
 
-def _starts(world: World, job_id: JobId, field: str, value: object) -> bool:
+def _starts(world: World, job_id: JobId, need: SmallerNeed, value: object) -> bool:
     """Whether a copy of the core starts the job with one need otherwise: written once more, as the test's own."""
 
     def copied() -> bool:
         changed = world.core.state.jobs[job_id].copied()
-        changed.spec = replace(changed.spec, **{field: value})  # type: ignore[arg-type]
+        changed.spec = replace(changed.spec, **need.fields(value))
         changed.effective = under(changed.spec, changed.constraints)
         world.core.state.put_job(changed)
         outcome = world.core.step([Tick()], world.now_s)

@@ -9,6 +9,7 @@ from colane.model.job import JobId
 from colane.policyfiles.load import create
 from colane.server.planning.otherwise import Forced, otherwise
 from tests.core.worlds import World
+from tests.examples import FUZZ
 from tests.server.harness import World as Served
 from tests.server.harness import launched, node, report, world
 from tests.server.test_plan import everything, one_runs
@@ -91,7 +92,7 @@ async def test_jobs_of_others_are_not_named_to_who_may_not_see_them() -> None:
 
 @pytest.mark.parametrize("policy", ["fifo", "srtf", "las", "colane", "topo-aware-p"])
 def test_in_any_state_a_forced_plan_is_one_that_may_be_carried_out(policy: str) -> None:
-    assert sum(_asked(World(create(policy), seed)) for seed in range(3)) > 0
+    assert sum(_asked(World(create(policy), seed)) for seed in range(3 * max(1, FUZZ))) > 0
 
 
 def _asked(world: World) -> int:

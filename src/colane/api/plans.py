@@ -78,7 +78,7 @@ class ChangeObject(TypedDict):
 
     option: str
     field: str
-    value: int | str | None
+    value: bool | int | float | str | None
     starts: PlannedStartObject | None
     starts_in_s: float
 
@@ -117,7 +117,7 @@ class LeastChangeObject(TypedDict):
     """A need of a waiting job with which it would start at once: `option` says it as `colane submit` takes it."""
 
     field: str
-    value: int | str | None
+    value: bool | int | float | str | None
     option: str
 
 

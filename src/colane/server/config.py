@@ -65,6 +65,8 @@ class ServiceConfig:
     # how long this scheduler leads without having written; 0 where no other may take over, None of a store in a file
     leader_lease_s: float | None = None
     own_url: str = ""  # where others reach it
+    # variables by which processes beside it reach it as operators; none where nothing listens
+    reached_by: Mapping[str, str] = field(default_factory=dict, repr=False)
     # what it tells agents to be set to where they are told nothing else, by names of settings
     agents: Mapping[str, Raw] = field(default_factory=dict)
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from colane.client.hosts import LOOPBACK_NAMES, is_loopback
-from colane.client.locate import TOKEN_FILE, read_token
+from colane.client.locate import TOKEN_FILE, TOKEN_VARIABLE, UNIX, URL_VARIABLE, read_token
 from colane.client.tls import TlsError
 from colane.model.words import about_lease
 from colane.server.assembly import make_service, make_standby
@@ -124,7 +124,11 @@ async def _serve(config: ServerConfig, on_listening: Callable[[str], None] | Non
         if told := str(store.durability()):
             log.warning("%s", told)
         url = url_of(config.host, listener.getsockname()[1], "http" if config.tls is None else "https")
-        config = replace(config, own_url=config.own_url or _reached_from_afar(config, url))
+        reached_by = {URL_VARIABLE: url, TOKEN_VARIABLE: token}
+        if local is not None:
+            reached_by = {URL_VARIABLE: f"{UNIX}{(config.state_dir / SOCKET_FILE).absolute()}"}
+        own_url = config.own_url or _reached_from_afar(config, url)
+        config = replace(config, own_url=own_url, reached_by=reached_by)
         service, standby = make_standby(store, config) if config.standby else (make_service(store, config), None)
         stack.callback((config.state_dir / SERVER_FILE).unlink, missing_ok=True)
 

@@ -24,6 +24,7 @@ from colane.server.handlers.submissions import Submissions
 from colane.server.metrics.page import MetricsPage
 from colane.server.notify.outbox import NotifyOutbox
 from colane.server.parts import Parts
+from colane.server.planning.asides import Asides
 from colane.server.store.store import StoreError, SupersededError
 from colane.server.tending.cleaning import Cleaning
 from colane.server.tending.counting import ClusterWatch
@@ -50,6 +51,7 @@ class Service(Parts):
     job_changes: JobChanges = field(init=False)
     submissions: Submissions = field(init=False)
     forecasts: Forecasts = field(init=False)
+    asides: Asides = field(init=False)
     nodes: Nodes = field(init=False)
     grants: Grants = field(init=False)
     leading: Leadership = field(init=False)
@@ -71,6 +73,7 @@ class Service(Parts):
         self.job_changes = JobChanges(self)
         self.submissions = Submissions(self)
         self.forecasts = Forecasts(self, self.submissions, finder)
+        self.asides = Asides(self)
         self.grants = Grants(self)
         self.leading = Leadership(self, self.grants)
         self.nodes = Nodes(self, self.grants, self.leading)

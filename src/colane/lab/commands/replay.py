@@ -10,10 +10,12 @@ from __future__ import annotations
 import math
 import random
 import re
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
@@ -39,6 +41,8 @@ DRAWS: Final = 8
 TRUSTED_RATIO: Final = 0.05
 """A simulation that is off by no more is trusted."""
 
+SAME_RATIO: Final = 0.005  # a difference that is not told
+
 PAIRS_MAX: Final = 2000
 """The order of starts is compared among so many jobs, the last that started."""
 
@@ -55,6 +59,10 @@ Ruled = Annotated[
 Policies = Annotated[
     list[str] | None,
     typer.Option("--policy", "-p", metavar="NAME|FILE.py:NAME", help="Policy to try; may be repeated."),
+]
+
+Progress = Annotated[
+    bool, typer.Option("--progress", help="Say on standard error how far it is, and end with whoever reads that.")
 ]
 
 
@@ -76,6 +84,7 @@ def replay(
         bool,
         typer.Option("--by-user", help="What sharing did for each user, beside each job alone in FIFO."),
     ] = False,
+    progress: Progress = False,
     as_json: output.Json = False,
 ) -> None:
     """Say what other policies would have made of the jobs of a time, and how far that is to be trusted.
@@ -87,11 +96,16 @@ def replay(
     with _read(since or "1d", until, past, ruled) as (request, rule):
         if by_user:
             alone = Tried("fifo", "fifo, each alone", partial(_unshared, request))
-            _tell(request, [Tried(rule, rule, lambda loaded: loaded), alone], rule, as_json=as_json, by_user=True)
+            _tell(
+                request,
+                [Tried(rule, rule, lambda loaded: loaded), alone],
+                rule,
+                Wanted(as_json, progress, by_user=True),
+            )
             return
         asked = [rule, *(name for name in policy or ["fifo", "colane"] if name != rule)]
         tried = [Tried(name, name, lambda loaded: loaded) for name in asked]
-        _tell(request, tried, rule, as_json=as_json)
+        _tell(request, tried, rule, Wanted(as_json, progress))
 
 
 def whatif(  # noqa: PLR0913, PLR0917 - a command line option is a parameter
@@ -115,6 +129,7 @@ def whatif(  # noqa: PLR0913, PLR0917 - a command line option is a parameter
     until: Until = None,
     past: Past = None,
     ruled: Ruled = None,
+    progress: Progress = False,
     as_json: output.Json = False,
 ) -> None:
     """Say what a change would do to the jobs that wait and run now, or with --since to those of a time.
@@ -138,7 +153,7 @@ def whatif(  # noqa: PLR0913, PLR0917 - a command line option is a parameter
             Tried(rule, "as it is", lambda loaded: loaded),
             Tried(policy or rule, ", ".join(what), changed, limits),
         ]
-        _tell(request, tried, rule, as_json=as_json)
+        _tell(request, tried, rule, Wanted(as_json, progress))
 
 
 class Tried(NamedTuple):
@@ -379,7 +394,15 @@ def _with_jobs(request: Request, loaded: Loaded, traced: Sequence[TraceJob]) -> 
     return replace(loaded, workload=workload, world=make_world(request, workload, loaded.cluster))
 
 
-def _tell(request: Request, tried: Sequence[Tried], ruled: str, *, as_json: bool, by_user: bool = False) -> None:
+class Wanted(NamedTuple):
+    """How it is told."""
+
+    as_json: bool
+    progress: bool
+    by_user: bool = False
+
+
+def _tell(request: Request, tried: Sequence[Tried], ruled: str, wanted: Wanted) -> None:
     from colane.lab.simulate.driver import StandstillError  # noqa: PLC0415
     from colane.lab.simulate.request import load  # noqa: PLC0415
     from colane.lab.traces.tables.measured import HAD_S  # noqa: PLC0415
@@ -391,26 +414,31 @@ def _tell(request: Request, tried: Sequence[Tried], ruled: str, *, as_json: bool
         draws = [
             _with_jobs(request, loaded, drawn(loaded.workload.jobs, seed)) for seed in range(DRAWS if is_open else 1)
         ]
-        found = [TriedRuns(one, [_run(request, draw, one, 0) for draw in draws]) for one in tried]
+        found = [TriedRuns(one, []) for one in tried]
+        for number, (runs, draw) in enumerate(product(found, draws)):
+            if wanted.progress:
+                print(number, "of", len(found) * len(draws), file=sys.stderr, flush=True)  # noqa: T201 - not for people
+            runs.by_draw.append(_run(request, draw, runs.tried, 0))
     except (PolicyFaultError, StandstillError) as error:
         raise FailureError(str(error)) from error
     except ValueError as error:
         raise MisuseError(str(error)) from error
     near = trust(recorded(loaded.workload.jobs), found[0].by_draw[0])
     rows = [_row(outcome, found[0]) for outcome in found]
-    users = shares_of(loaded.workload.jobs, found[-1].by_draw) if by_user else []
-    if as_json:
+    users = shares_of(loaded.workload.jobs, found[-1].by_draw) if wanted.by_user else []
+    drawn_text = f"; of {count(is_open, 'job')} that have not ended, lengths are drawn {DRAWS} times" if is_open else ""
+    there = f"{count(len(loaded.workload.jobs), 'job')} on {count(len(loaded.cluster.nodes), 'node')}"
+    said = [f"{there}, under {ruled}{drawn_text}", _trust_text(near, ruled), *map(rows[0].against, rows[1:])]
+    if wanted.as_json:
         output.print_json({
             "jobs": len(loaded.workload.jobs), "open": is_open, "draws": len(draws), "ruled": ruled,
             "trust": {**near._asdict(), "is_trusted": near.is_trusted} if near.jobs else None,
-            "tried": [row.told() for row in rows],
-            **({"users": [one._asdict() for one in users]} if by_user else {}),
+            "tried": [row.told() for row in rows], "said": said,
+            **({"users": [one._asdict() for one in users]} if wanted.by_user else {}),
         })  # fmt: skip
         return
-    drawn_text = f"; of {count(is_open, 'job')} that have not ended, lengths are drawn {DRAWS} times" if is_open else ""
-    there = f"{count(len(loaded.workload.jobs), 'job')} on {count(len(loaded.cluster.nodes), 'node')}"
-    output.say(f"{there}, under {ruled}{drawn_text}")
-    output.say(_trust_text(near, ruled))
+    for line in said:
+        output.say(line)
     output.say()
     columns = [
         ScreenColumn(heading, is_number=place > 0)
@@ -437,6 +465,15 @@ class TriedRow(NamedTuple):
         """For a table."""
         return [self.name, str(self.ended), *(self._cell(name, is_first=is_first) for name in FIGURES)]
 
+    def against(self, other: TriedRow) -> str:
+        """In words, what another would change."""
+        said = [
+            f"{word} {output.duration(other.figures[name])} in place of {output.duration(self.figures[name])}"
+            for name, word in FIGURES.items()
+            if abs(other.differences[name][0]) >= SAME_RATIO
+        ]
+        return f"with {other.name}: {', '.join(said) or 'nothing would change'}"
+
     def _cell(self, name: str, *, is_first: bool) -> str:
         text = output.duration(self.figures[name])
         if is_first:
@@ -458,7 +495,7 @@ def _row(outcome: TriedRuns, first: TriedRuns) -> TriedRow:
 
 
 def _signed(ratio: float) -> str:
-    return "same" if abs(ratio) < 0.005 else ("+" if ratio > 0 else "-") + percent(abs(ratio))
+    return "same" if abs(ratio) < SAME_RATIO else ("+" if ratio > 0 else "-") + percent(abs(ratio))
 
 
 def _trust_text(near: Trust, ruled: str) -> str:

@@ -13,6 +13,7 @@ from sse_starlette import EventSourceResponse
 
 from colane.api.seeing import PageLinkAnswer, RowsAnswer, UnchangedAnswer
 from colane.model.field_values import EXACT_MAX
+from colane.scheduling.registry import NAMES
 from colane.server.http.door import IS_KNOWN
 from colane.server.http.refusals import REFUSALS, DeclaredRoute, answered
 from colane.server.http.requests import IsKnown, TheCaller, TheService
@@ -60,7 +61,8 @@ BUTTONS: Final = [
 def _file(name: str) -> bytes | None:
     if name == "verbs.js":
         of_nodes = {row.name: {"method": row.method, "path": row.path, "label": row.label} for row in (DRAIN, UNDRAIN)}
-        return f"export const ROWS = {json.dumps(BUTTONS)};\nexport const OF_NODES = {json.dumps(of_nodes)};\n".encode()
+        told = {"ROWS": BUTTONS, "OF_NODES": of_nodes, "POLICIES": list(NAMES)}
+        return "".join([f"export const {word} = {json.dumps(value)};\n" for word, value in told.items()]).encode()
     known = {each.name: each for each in (files("colane.server.web") / "static").iterdir()}
     return known[name].read_bytes() if name in known else None
 

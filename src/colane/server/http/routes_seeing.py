@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Annotated, Final
 
 from fastapi import APIRouter, Header, Query, Response
 from fastapi.responses import JSONResponse, PlainTextResponse
+from sse_starlette import EventSourceResponse
 
 from colane.api.seeing import (
     ActCostObject,
@@ -27,6 +29,7 @@ from colane.model.job import JobId, JobState
 from colane.server.http.refusals import REFUSALS, DeclaredRoute, answered
 from colane.server.http.requests import JobIdPath, TheCaller, TheService
 from colane.server.http.routes_samples import LAST_MAX_S, Until
+from colane.server.http.streams import GRACE_S, PING_S
 from colane.server.metrics.text import OPEN, PLAIN
 from colane.server.views.moves import moves_around
 from colane.server.views.timeline import DAY_S, marks_view, timeline, usage_days
@@ -126,6 +129,32 @@ async def budgets(service: TheService, caller: TheCaller) -> JSONResponse:
         {"name": name, "gpu_s": gpu_s, "used_gpu_s": used_s, "until_s": until_s} for name, gpu_s, used_s in rows
     ]
     return JSONResponse(found)
+
+
+Change = Annotated[str | None, Query(max_length=200)]
+
+
+@router.get("/whatif", response_class=EventSourceResponse)
+async def what_if(
+    service: TheService,
+    caller: TheCaller,
+    nodes: Annotated[Change, Query(description="So many nodes more or fewer, as +2 or big:-1")] = None,
+    policy: Annotated[Change, Query(description="Another policy, by its name")] = None,
+    quota: Annotated[list[str], Query(max_length=20, description="Limits, as ann.gpus=4")] = [],  # noqa: B006 - not kept
+    share: Annotated[bool, Query(description="Whether jobs share GPUs where they do now")] = True,
+    since: Annotated[
+        Change, Query(description="Of the jobs since then, as 7d; else of those that wait and run")
+    ] = None,
+) -> EventSourceResponse:
+    """Stream how far a simulation of the same jobs with a change is, then what it would do to them.
+
+    It is worked out niced on one core, and ended when the connection is closed. Each user has one at a time.
+    """
+    options = {"nodes": nodes, "policy": policy, "since": since}
+    given = {name: [value] for name, value in options.items() if value}
+    answers = service.asides.what_if(str(caller), given | {"quota": quota}, shares=share)
+    events = ({"data": json.dumps(answer)} async for answer in answers)
+    return EventSourceResponse(events, ping=PING_S, shutdown_grace_period=GRACE_S)
 
 
 def _since(now_s: float, days: int) -> float:

@@ -7,19 +7,17 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from time import monotonic
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from colane.core.core import Core
 from colane.core.events import Tick
 from colane.model.job import Job, JobId
 from colane.model.job_spec import JobSpec, under
 from colane.server.planning.copies import ask
-from colane.server.planning.plans import SmallerNeed, smaller_than
+from colane.server.planning.plans import SmallerNeed, Value, smaller_than
 
 BUDGET_S: Final = 0.5
 ONE_BY_ONE_MAX: Final = 16  # so many values of a need are each tried
-
-Value = int | str | None
 
 
 class LeastChange(NamedTuple):
@@ -47,21 +45,22 @@ def least_changes(core: Core, job_id: JobId, now_s: float, budget_s: float = BUD
     if job is None or not job.is_waiting or job.holds:
         return []
 
-    def starts(**needs: Any) -> bool:  # noqa: ANN401 - fields of a job's spec
-        return monotonic() < until_s and ask(partial(_starts_with, core, job, replace(job.spec, **needs), now_s))
+    def starts(need: SmallerNeed | None = None, value: Value = None) -> bool:
+        spec = job.spec if need is None else replace(job.spec, **need.fields(value))
+        return monotonic() < until_s and ask(partial(_starts_with, core, job, spec, now_s))
 
     if starts():
         return []
     for need in _otherwise(job, core):
-        field, values = need.field, need.values
-        best: Value | bool = False
+        values = need.values
+        best: SmallerNeed | Value = need
         if len(values) <= ONE_BY_ONE_MAX:
-            best = next((value for value in reversed(values) if starts(**{field: value})), False)
-        elif starts(**{field: values[0]}):
-            place = bisect_left(range(1, len(values)), True, key=lambda place: not starts(**{field: values[place]}))
+            best = next((value for value in reversed(values) if starts(need, value)), need)
+        elif starts(need, values[0]):
+            place = bisect_left(range(1, len(values)), True, key=lambda place: not starts(need, values[place]))
             best = values[place]
-        if best is not False:
-            found.append(LeastChange(field, best, need.said(best)))
+        if not isinstance(best, SmallerNeed):
+            found.append(LeastChange(need.field, best, need.said(best)))
     return found
 
 
@@ -75,15 +74,10 @@ def _starts_with(core: Core, job: Job, spec: JobSpec, now_s: float) -> bool:
 
 def _otherwise(job: Job, core: Core) -> Iterator[SmallerNeed]:
     """Yield needs that could be less, with the values to try, the least that is asked for first."""
-    spec, nodes = job.effective, [node.node for node in core.state.nodes.values()]
-    most_bytes = max([gpu.memory_bytes for node in nodes for gpu in node.gpus], default=0)
-    for need in smaller_than(
-        spec.gpus, spec.gpu_memory_bytes, spec.gpu_type, spec.cores, most_bytes, spec.gpus_per_node or 1
-    ):
+    spec, nodes = job.spec, [node.node for node in core.state.nodes.values()]
+    for need in smaller_than(spec, spec.gpus, nodes, step=spec.gpus_per_node or 1):
         if need.field != "gpus" or not spec.sizes:
             yield need
-    if spec.gpus_per_node:
-        yield SmallerNeed("gpus_per_node", "--gpus-per-node", [0])
     for pool in dict.fromkeys(node.pool for node in nodes):
         if pool != spec.pool:
             yield SmallerNeed("pool", "--pool", [pool])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -24,10 +24,10 @@ from colane.api.plans import (
 )
 from colane.core.core import Core
 from colane.facts.job import expected_of
-from colane.model.job import Job, JobId
+from colane.model.hardware import Node
+from colane.model.job import Job, JobId, JobSpec
 from colane.model.words import about, count, percent
 from colane.scheduling.foresight import Foresight
-from colane.server.board.read_model import NodeRecord
 from colane.server.board.reads import NotReadError
 from colane.server.board.turn import Turn
 from colane.server.ground.problems import RefusedError
@@ -40,55 +40,83 @@ from colane.server.planning.outcomes import HELD, STARTS, WAITS, Fate, Fates, St
 GB: Final = 10**9
 VALUES_MAX: Final = 4096
 
+Value = bool | int | float | str | None
+
+
+UNASKED: Final[Mapping[str, tuple[Value, str]]] = {
+    "gpu_type": (None, "any GPU type (no --gpu-type)"),
+    "gpus_per_node": (0, "any GPUs (no --gpus-per-node)"),
+    "nodes": ("", "any nodes (no --nodes and --features)"),
+    "whole_node": (False, "others on its nodes (no --whole-node)"),
+    "share": (True, "others on its GPUs (no --no-share)"),
+    "utility_min": (0.0, "any place (no --utility-min)"),
+}
+"""Needs that are there or not: their value where they are not, and how that is said."""
+
+SPANNING: Final = {True: "several nodes (--multi-node)", False: "one node (no --multi-node)"}
+
 
 @dataclass(frozen=True, slots=True)
 class SmallerNeed:
     """A need that could be smaller."""
 
     field: str  # of the request
-    option: str  # of `colane submit`
-    values: Sequence[int | str | None]  # to try, the least that is asked for first
+    option: str  # of `colane submit`; of a need that may be left out how that is said
+    values: Sequence[Value]  # to try, the least that is asked for first
 
-    def said(self, value: int | str | None) -> str:
+    def said(self, value: Value) -> str:
         """Return the option with a value, as a user gives it."""
-        if value is None:
-            return f"any GPU type (no {self.option})"
-        if self.field == "gpus_per_node":
-            return f"any GPUs (no {self.option})"
-        if self.field == "gpu_memory_bytes" and isinstance(value, int):
+        if not self.option.startswith("--"):
+            return self.option
+        if self.field.endswith("_bytes") and isinstance(value, int):
             return f"{self.option} {value / GB:g}GB"
         return f"{self.option} {value}"
 
-    def request(self, request: JobRequest, value: int | str | None) -> JobRequest:
+    def fields(self, value: object) -> dict[str, Any]:
+        """Return what is to be otherwise of a request or spec for this need to have a value."""
+        return {self.field: value} | ({"anti_collocation": False} if self.field == "gpus_per_node" else {})
+
+    def request(self, request: JobRequest, value: Value) -> JobRequest:
         """Return the request with this need."""
-        given: Any = (value,) if self.field == "gpus" else value
-        if self.field != "gpu_memory_bytes":
-            return request.model_copy(update={self.field: given})
-        copied = request.model_copy(update={self.field: given, "gpu_memory": None})
-        copied.model_fields_set.discard("gpu_memory")  # it is given once, in bytes
+        given = self.fields((value,) if self.field == "gpus" else value)
+        if self.field == "nodes":
+            given["features"] = None
+        if (text := self.field.removesuffix("_bytes")) == self.field:
+            return request.model_copy(update=given)
+        copied = request.model_copy(update={**given, text: None})
+        copied.model_fields_set.discard(text)  # it is given once, in bytes
         return copied
 
 
-def smaller_needs(request: JobRequest, nodes: Iterable[NodeRecord]) -> Iterator[SmallerNeed]:
-    """Yield the needs of a request that could be smaller: GPUs, memory of each, their type, cores."""
+def smaller_needs(request: JobRequest, nodes: Iterable[Node]) -> Iterator[SmallerNeed]:
+    """Yield the needs of a request that could be smaller."""
     asked = in_base_units(request)
-    most_bytes = max([gpu.memory_bytes for record in nodes for gpu in record.node.gpus], default=0)
-    yield from smaller_than(min(asked.gpus), asked.gpu_memory_bytes, asked.gpu_type, asked.cores, most_bytes)
+    yield from smaller_than(asked, min(asked.gpus), nodes, features=asked.features)
 
 
 def smaller_than(
-    gpus: int, memory: int | None, gpu_type: str | None, cores: int, most_bytes: int, step: int = 1
+    asked: JobRequest | JobSpec, gpus: int, nodes: Iterable[Node], *, step: int = 1, features: str | None = None
 ) -> Iterator[SmallerNeed]:
-    """Yield what could be less than these needs: GPUs come in steps, and no GPU has more than `most_bytes`."""
+    """Yield what could be less than is asked for: GPUs come in steps, memory no larger than any node's is tried."""
+    every = list(nodes)
+    most = {
+        "gpu_memory_bytes": max([gpu.memory_bytes for node in every for gpu in node.gpus], default=0) if gpus else 0,
+        "host_memory_bytes": max([node.host_memory_bytes for node in every], default=0),
+    }
     if gpus > 1:
         yield SmallerNeed("gpus", "--gpus", range(step, min(gpus, VALUES_MAX), step))
-    if gpus and memory is not None and memory > GB:
-        most = min(memory - 1, most_bytes)
-        yield SmallerNeed("gpu_memory_bytes", "--gpu-memory", [GB * one for one in range(1, most // GB + 1)])
-    if gpus and gpu_type is not None:
-        yield SmallerNeed("gpu_type", "--gpu-type", [None])
-    if cores > 1:
-        yield SmallerNeed("cores", "--cores", range(1, min(cores, VALUES_MAX)))
+    for field, most_bytes in most.items():
+        if (held := getattr(asked, field) or 0) > GB and (most_gb := min(held - 1, most_bytes) // GB):
+            option = f"--{field.removesuffix('_bytes').replace('_', '-')}"
+            yield SmallerNeed(field, option, range(GB, GB * most_gb + 1, GB))
+    if asked.cores > 1:
+        yield SmallerNeed("cores", "--cores", range(1, min(asked.cores, VALUES_MAX)))
+    for field, (value, said) in UNASKED.items():
+        if getattr(asked, field) != value or (field == "nodes" and features):
+            names_kind = field == "gpus_per_node" and asked.anti_collocation
+            yield SmallerNeed(field, said.replace("gpus-per-node", "anti-collocation") if names_kind else said, [value])
+    if gpus > 1 and not asked.gpus_per_node:
+        yield SmallerNeed("multi_node", SPANNING[not asked.multi_node], [not asked.multi_node])
 
 
 SOONER_S: Final = 0.1
@@ -141,7 +169,7 @@ class PlanQuestion:
         """Of a single job that waits for room which no other makes: one need after the other is made smaller."""
         if len(self.requests) != 1 or found.jobs[0].state != WAITS or found.makes_way:
             return
-        for smaller in smaller_needs(self.requests[0], self.turn.read_model.nodes.values()):
+        for smaller in smaller_needs(self.requests[0], [one.node for one in self.turn.read_model.nodes.values()]):
             change = self._smallest(smaller)
             if change is None and monotonic() < until_s:
                 change = self._sooner(smaller, found.starts_in_s, until_s)
@@ -188,16 +216,16 @@ class PlanQuestion:
             "starts": None, "starts_in_s": best[1],
         }  # fmt: skip
 
-    def _starts_in_s(self, smaller: SmallerNeed, value: int | str | None) -> float | None:
+    def _starts_in_s(self, smaller: SmallerNeed, value: Value) -> float | None:
         turn = self._turn_with(smaller, value)
         return None if turn is None else self._fates(turn, forecasts=True).starts_in_s
 
-    def _start_with(self, smaller: SmallerNeed, value: int | str | None) -> Started | None:
+    def _start_with(self, smaller: SmallerNeed, value: Value) -> Started | None:
         turn = self._turn_with(smaller, value)
         found = None if turn is None else self._fates(turn).jobs[0]
         return found.starts[0] if found is not None and found.starts else None
 
-    def _turn_with(self, smaller: SmallerNeed, value: int | str | None) -> Turn | None:
+    def _turn_with(self, smaller: SmallerNeed, value: Value) -> Turn | None:
         """The turn of the job with another need; None where it could not be submitted."""
         turn = Turn(self.turn.read_model, self.turn.now_s, self.turn.next_job_id, self.turn.progress)
         turn.next_job_id, turn.reads = min(self.turn.admitted), self.turn.reads

@@ -10,12 +10,13 @@ import * as queue from "/page/queue.js";
 import * as reports from "/page/reports.js";
 import * as timeline from "/page/timeline.js";
 import * as usage from "/page/usage.js";
+import * as whatif from "/page/whatif.js";
 
 // What is shown comes by one stream of changes. Not by `/events`: a busy queue tells more than a screen shows. A browser
 // holds six connections to a scheduler for all its tabs, so one that is not seen has none.
 const AGAIN_MS = 3000;
 const VIEWS = { "#/": ["Cluster", cluster], "#/queue": ["Queue", queue], "#/nodes": ["Nodes", nodes], "#/timeline": ["Timeline", timeline],
-  "#/usage": ["Usage", usage], "#/reports": ["Reports", reports] };
+  "#/usage": ["Usage", usage], "#/reports": ["Reports", reports], "#/whatif": ["What if", whatif] };
 const OF_ONE = { "#/job/": job, "#/node/": nodes };
 const viewed = () => Object.entries(OF_ONE).find(([start]) => here().path.startsWith(start))?.[1] || VIEWS[here().path]?.[1] || cluster;
 let asking = false, again = null, retry = 0;

@@ -1,0 +1,105 @@
+"""What-ifs on the page, and what they may cost: one for each user, niced, on one core, ended with its asker."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.server.harness import SLEEP, finished, launched, node, report
+from tests.server.processes import Scheduler
+from tests.web.browser import Watched, fits, link
+
+pytestmark = pytest.mark.live
+
+
+@pytest.fixture(scope="module")
+def filled(running: Scheduler) -> Scheduler:
+    http = running.http
+    http.post("/node", json=node(gpus=1)).raise_for_status()
+    job = {**SLEEP, "user": "ann", "name": "run", "workdir": "/srv", "share": False}
+    for _ in range(5):
+        http.post("/job", json=job).raise_for_status()
+    http.post("/node/n1/report", json=report(launched(1, start_s=1.0))).raise_for_status()
+    http.post("/finished_job", json=finished(1)).raise_for_status()
+    http.post("/node/n1/report", json=report(launched(2, start_s=2.0))).raise_for_status()
+    return running
+
+
+def asides(scheduler: Scheduler) -> list[int]:
+    """What-ifs under way, by process: those that the scheduler has started from whichever thread."""
+    pid = json.loads((scheduler.state / "server.json").read_text())["pid"]
+    tasks = Path(f"/proc/{pid}/task").iterdir()
+    found = [int(one) for task in tasks for one in (task / "children").read_text().split()]
+    return [one for one in found if b"whatif" in command(one)]
+
+
+def until(look: Callable[[], list[int]], are: bool) -> list[int]:
+    """Look until there are some, or none."""
+    begun_s = time.monotonic()
+    while bool(found := look()) != are:
+        assert time.monotonic() < begun_s + 60
+    return found
+
+
+def command(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
+def test_a_change_is_asked_for_and_told_in_words_and_a_table(filled: Scheduler, watched: Watched) -> None:
+    page = watched.page
+    page.goto(link(filled))
+    page.get_by_role("link", name="What if", exact=True).click()
+    page.get_by_label("Nodes").fill("+1")
+    page.get_by_role("button", name="Ask").click()
+    page.get_by_role("heading", name="What it would do").wait_for()
+    assert page.locator("table.wi th").all_inner_texts() == ["", "as it is", "--nodes +1"]
+    assert page.locator("table.wi tbody tr").count() == 5
+    assert "with --nodes +1: " in page.locator(".notes").inner_text()
+    assert page.get_by_role("button", name="Stop").count() == 0
+    fits(page)
+
+
+def test_what_is_wrong_is_said_with_the_field(filled: Scheduler, watched: Watched) -> None:
+    page = watched.page
+    page.goto(link(filled))
+    page.get_by_role("link", name="What if", exact=True).click()
+    wrong = (("two", "--nodes: must be as +2, -1 or big:+2, got 'two'"), ("", "say what is to change"))
+    for text, said in wrong:
+        page.get_by_label("Nodes").fill(text)
+        page.get_by_role("button", name="Ask").click()
+        page.get_by_role("alert").get_by_text(said).wait_for()
+
+
+def test_it_is_niced_on_one_core_and_ends_with_its_asker(filled: Scheduler) -> None:
+    asked = {"nodes": "+1", "since": "7d"}
+    with filled.http.stream("GET", "/whatif", params=asked) as answer:
+        assert answer.status_code == 200
+        (pid,) = until(lambda: asides(filled), are=True)
+        assert os.getpriority(os.PRIO_PROCESS, pid) == 19
+        assert len(os.sched_getaffinity(pid)) == 1
+        second = filled.http.get("/whatif", params=asked)
+        assert (second.status_code, "being worked out" in second.text) == (429, True)
+    until(lambda: asides(filled), are=False)
+    assert done(filled.http, asked)[-1].keys() == {"found"}, "and another may be asked for"
+
+
+def done(http: httpx.Client, asked: dict[str, Any]) -> list[dict[str, Any]]:
+    text = http.get("/whatif", params=asked, timeout=120).raise_for_status().text
+    return [json.loads(line.removeprefix("data: ")) for line in text.splitlines() if line.startswith("data: ")]
+
+
+@pytest.mark.parametrize("policy", ["/srv/own.py:Own", "own.py:Own", "fastest"])
+def test_no_file_of_a_user_runs_in_the_place_of_a_policy(filled: Scheduler, policy: str) -> None:
+    refused = filled.http.get("/whatif", params={"policy": policy})
+    assert (refused.status_code, refused.json()["detail"][0]["field"]) == (422, "policy")
+    assert not asides(filled)
