@@ -14,6 +14,7 @@ import pytest
 from colane.foresee.foreseer import StartQuote
 from colane.foresee.judged import Foretold, judged, judged_rows
 from colane.foresee.said import QuoteBounds
+from colane.lab.report.foreseen import foreseen_table, shared_table
 from colane.lab.report.html import JOB_ROWS_MAX, OPEN_ROWS_MAX, Picture, page, without_equal
 from colane.lab.report.profile_plots import Boundary
 from colane.lab.report.records import JobTime, RunGroup
@@ -92,7 +93,14 @@ def test_the_summary_file_uses_the_common_names(tmp_path: Path) -> None:
     bounds = QuoteBounds(50.0, 100.0, 200.0, 20)
     quotes = [Foretold(StartQuote(n, 0.0, (bounds,) * 5, bounds, is_told=True), 60.0 + 50 * n, 900.0) for n in range(8)]
     foreseen = judged_rows("fifo", judged(quotes))
-    report = build([fifo(), colocate()], [measurement(1.3, "a", "b")], tmp_path, title="Best case", foreseen=foreseen)
+    ann = {
+        "user": "ann", "jobs": 2, "gpu_h": 1.5, "took_h": 2.0, "alone_h": (3.0, 2.5, 3.5), "slowed": 1,
+        "slowed_ratio": 1.25, "slowed_jobs": [{"job": 1, "ratio": 1.25}],
+    }  # fmt: skip
+    told = [foreseen_table(foreseen), shared_table([{"start_s": 0.0, "users": [ann]}])]  # type: ignore[list-item]
+    report = build([fifo(), colocate()], [measurement(1.3, "a", "b")], tmp_path, title="Best case", told=told)
+    (shared,) = [table for table in report.tables if table.key == "shared"]
+    assert shared.texts() == [["ann", "2", "1.5", "2.0", "3.0", "2.5", "3.5", "1", "1.25"]]
     assert [table.key for table in report.tables if table.rows].count("foreseen") == 1
     assert "What was foreseen, and what came of it" in report.html.read_text()
     found = json.loads(report.summary_json.read_text())
@@ -137,7 +145,7 @@ def test_every_job_is_in_the_csv(tmp_path: Path) -> None:
 def test_tables_are_plain_rows_for_a_terminal(tmp_path: Path) -> None:
     report = build([fifo(), colocate()], [], tmp_path, title="x")
     tables = {table.key: table for table in report.tables}
-    assert set(tables) == {"groups", "comparisons", "measured_sets", "step_times", "time_spent", "foreseen", "jobs"}
+    assert set(tables) == {"groups", "comparisons", "measured_sets", "step_times", "time_spent", "jobs"}
     assert tables["groups"].texts()[1][:4] == ["colocate", "3", "3", "16 s"]
     assert tables["comparisons"].texts()[0][:3] == ["colocate", "fifo", "-20 %"]
     for table in report.tables:

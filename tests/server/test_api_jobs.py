@@ -248,6 +248,7 @@ async def test_openapi_names_every_endpoint_of_the_interfaces() -> None:
             "/samples/nodes/{name}", "/samples/jobs/{number}", "/samples/cluster", "/timeline/moves",
             "/page_link", "/page_rows", "/live", "/hand_over", "/config/reload",
             "/reservations", "/reservation/{name}", "/usage/used", "/usage/waiting", "/usage/ended", "/usage/budgets",
+            "/usage/shared", "/whatif",
             "/store/behind", "/store/adopt",
         }  # fmt: skip
         assert paths == promised

@@ -108,6 +108,7 @@ async def test_every_endpoint_answers_what_it_declares() -> None:
             "/usage/used",
             "/usage/waiting",
             "/usage/ended",
+            "/usage/shared",
             "/finished_jobs",
             "/listing?ended=true",
             f"/job/{more[0]}",

@@ -73,6 +73,7 @@ METHODS = {
     "/reservation/{name}": "DELETE",
     "/usage/days": "GET",
     "/usage/budgets": "GET",
+    "/usage/shared": "GET",
     "/usage/used": "GET",
     "/usage/waiting": "GET",
     "/usage/ended": "GET",
@@ -97,7 +98,7 @@ def operations() -> dict[str, Any]:
     rejection = schema.config.checks.negative_data_rejection
     rejection.expected_statuses = [*rejection.expected_statuses, "413"]
     # Event streams do not end, and logs, stacks and terminals belong to agents.
-    found = schema.exclude(path_regex="^/events$|^/live$|/log$|/stacks$|/terminal$").get_all_operations()
+    found = schema.exclude(path_regex="^/events$|^/live$|^/whatif$|/log$|/stacks$|/terminal$").get_all_operations()
     return {operation.label: operation for operation in (each.ok() for each in found)}
 
 

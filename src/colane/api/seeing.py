@@ -203,6 +203,44 @@ class BudgetObject(TypedDict):
     until_s: float
 
 
+class SlowedJobObject(TypedDict):
+    """A job whose run took so many times as long as it takes alone."""
+
+    job: int
+    ratio: float
+
+
+class SharedUserObject(TypedDict):
+    """What sharing did for one user's jobs that ended on a day, or for those of "all", the last.
+
+    Attributes:
+        user: Whose.
+        jobs: How many.
+        gpu_h: GPU hours they held.
+        took_h: Hours from submission to end, summed.
+        alone_h: The same, each alone on its GPUs in FIFO: mean, least and most of what may be.
+        slowed: Those whose run took over 5 % longer than alone.
+        slowed_ratio: By how much the worst of them did; 1 of none.
+        slowed_jobs: The worst of them; empty of "all".
+    """
+
+    user: str
+    jobs: int
+    gpu_h: float
+    took_h: float
+    alone_h: tuple[float, float, float]
+    slowed: int
+    slowed_ratio: float
+    slowed_jobs: list[SlowedJobObject]
+
+
+class SharedDayObject(TypedDict):
+    """What sharing did on a day of the scheduler's time zone, which begins at `start_s`, unix time."""
+
+    start_s: float
+    users: list[SharedUserObject]
+
+
 class UsageDayObject(TypedDict):
     """What a user has had on a day: `start_s` is its beginning, unix time, in UTC.
 

@@ -60,7 +60,7 @@ if TYPE_CHECKING:
         UsageObject,
     )
     from colane.api.samples import NodeSamplesAnswer
-    from colane.api.seeing import ActCostObject, BudgetObject, EfficiencyAnswer, OverviewAnswer
+    from colane.api.seeing import ActCostObject, BudgetObject, EfficiencyAnswer, OverviewAnswer, SharedDayObject
     from colane.api.stacks import StacksAnswer
 
 TIMEOUT_S: Final = 60.0  # ten thousand jobs in one request take a few seconds
@@ -418,6 +418,13 @@ class Client:
     def budgets(self) -> list[BudgetObject]:
         """Return what is used of the GPU-hours that users and groups may use in this month; empty without budgets."""
         return list(self._get("/usage/budgets"))
+
+    def shared(self) -> list[SharedDayObject]:
+        """Return what sharing did for users on the last days, the last first; none of an older scheduler's."""
+        try:
+            return list(self._get("/usage/shared"))
+        except Refused:
+            return []
 
     def agent_settings(self) -> AgentSettingsAnswer:
         """Return what agents are set to where nothing else is said to them."""

@@ -59,6 +59,8 @@ class ServiceConfig:
     notify: NotifyConfig | None = field(default=None, repr=False)
     outbox: Path | None = None  # file of what is yet to be told; None keeps it in memory alone
     foreseen: Path | None = None  # file of what was learnt of starts and ends, likewise
+    nightly: bool = True  # whether it is worked out each night what sharing did for users
+    shared: Path | None = None  # file of what that was; None works it out never
     core: CoreConfig = field(default_factory=CoreConfig)  # how jobs are treated, whatever the policy
     job_key: bytes = field(default_factory=new_key, repr=False)  # by which tokens of jobs are made and known again
     samples: Path | None = None  # file of samples; None keeps them in memory alone
@@ -123,6 +125,7 @@ class ServerConfig(ServiceConfig):
             see=values[table.SEE],
             idle_after_s=values[table.IDLE_AFTER],
             idle_rule=values[table.IDLE_RULE],
+            nightly=not values[table.NO_NIGHTLY],
             metrics_names=values[table.METRICS_NAMES],
             notify=rules.notify,
             read=partial(file_rules, values),

@@ -48,6 +48,7 @@ from colane.server.store.store import SupersededError
 SAMPLES_FILE: Final = "samples.db"
 OUTBOX_FILE: Final = "notify.json"
 FORESEEN_FILE: Final = "foreseen.json"
+SHARED_FILE: Final = "shared.json"
 LOCK_FILE: Final = "lock"
 SERVER_FILE: Final = "server.json"
 """`{"url": ..., "pid": ..., "socket": ...}` while a scheduler listens; clients on the machine find it here."""
@@ -128,7 +129,7 @@ async def _serve(config: ServerConfig, on_listening: Callable[[str], None] | Non
         if local is not None:
             reached_by = {URL_VARIABLE: f"{UNIX}{(config.state_dir / SOCKET_FILE).absolute()}"}
         own_url = config.own_url or _reached_from_afar(config, url)
-        config = replace(config, own_url=own_url, reached_by=reached_by)
+        config = replace(config, own_url=own_url, reached_by=reached_by, shared=config.state_dir / SHARED_FILE)
         service, standby = make_standby(store, config) if config.standby else (make_service(store, config), None)
         stack.callback((config.state_dir / SERVER_FILE).unlink, missing_ok=True)
 

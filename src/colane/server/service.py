@@ -87,7 +87,7 @@ class Service(Parts):
         """Drive until `stop`, then let another scheduler lead; what comes out of it is a bug."""
         tending = (
             self.cleaning.clean, self.cleaning.scrub, self.cleaning.keep_samples, self.counting.run, self._notify,
-            self.idle_ruling.run, self.grants.lower, self.foreseeing.run,
+            self.idle_ruling.run, self.grants.lower, self.foreseeing.run, self.asides.nightly,
         )  # fmt: skip
         tasks = [asyncio.create_task(tend()) for tend in tending]
         self.driver.lead.keep()

@@ -225,6 +225,13 @@ IDLE_RULE: Final = Setting(
     help="What becomes of idle jobs: none; park, which frees their devices until they would step again; or stop, which "
     "cancels them. Their owners are told in any case.",
 )
+NO_NIGHTLY: Final = Setting(
+    name="no_nightly",
+    read=switch,
+    default=False,
+    takes=bool,
+    help="Do not work out each night, niced and on one core, what sharing did for each user on the day before.",
+)
 METRICS_NAMES: Final = Setting(
     name="metrics_names",
     read=readers.metrics_names,
@@ -513,8 +520,8 @@ SERVER: Final = Section(
     (
         POLICY, MAX_WAIT, POLICY_BUDGET, HOST, SERVER_PORT, SERVER_STATE, STORE, STORE_PASSWORD_FILE, STANDBY,
         LEADER_LEASE, OWN_URL, TOKEN_FILE, KEEP_FINISHED, TLS_CERT, TLS_KEY, LEASE, LIMITS, SEE, IDLE_AFTER, IDLE_RULE,
-        METRICS_NAMES, NOTIFY, SHARE_BETWEEN, TURNS, QUANTUM, GUARD, GUARD_AFTER, MEMORY_FACTORS, CORE_TUNER,
-        CORE_WINDOW, CONTENTION,
+        NO_NIGHTLY, METRICS_NAMES, NOTIFY, SHARE_BETWEEN, TURNS, QUANTUM, GUARD, GUARD_AFTER, MEMORY_FACTORS,
+        CORE_TUNER, CORE_WINDOW, CONTENTION,
     ),
 )  # fmt: skip
 HOOKS: Final = (PROLOG, EPILOG, HEALTH_CHECK, HOOK_LIMIT)

@@ -30,7 +30,7 @@ FLAGS = (
     table.POLICY, table.MAX_WAIT, table.POLICY_BUDGET, table.DEVICES, table.TOPOLOGY, table.HOST_BANDWIDTH, table.HOST,
     table.SERVER_PORT, table.SERVER_STATE, table.STORE, table.STORE_PASSWORD_FILE, table.TOKEN_FILE, table.MPS,
     table.NAME, table.KEEP_FINISHED, table.LEASE, table.LIMITS, table.SEE, table.IDLE_AFTER, table.IDLE_RULE,
-    table.METRICS_NAMES, table.NOTIFY, table.SHARE_BETWEEN, table.TURNS, table.QUANTUM, table.GUARD,
+    table.NO_NIGHTLY, table.METRICS_NAMES, table.NOTIFY, table.SHARE_BETWEEN, table.TURNS, table.QUANTUM, table.GUARD,
     table.GUARD_AFTER, table.MEMORY_FACTORS, table.CORE_TUNER, table.CORE_WINDOW, table.CONTENTION,
     table.YIELD_BOUND, table.GRACE, table.KEEP_JOBS, table.ENGINE, table.PILOTS, table.GRES, table.PILOT_TIME,
     table.PILOT_LEAD, table.PARTITION, table.SLURM_OPTIONS, table.ADDRESS, table.GPUS_PER_NODE,

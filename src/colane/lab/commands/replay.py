@@ -41,6 +41,8 @@ DRAWS: Final = 8
 TRUSTED_RATIO: Final = 0.05
 """A simulation that is off by no more is trusted."""
 
+SLOWED_TOLD: Final = 20  # so many jobs of a user's that were slowed are told one by one
+
 SAME_RATIO: Final = 0.005  # a difference that is not told
 
 PAIRS_MAX: Final = 2000
@@ -100,12 +102,12 @@ def replay(
                 request,
                 [Tried(rule, rule, lambda loaded: loaded), alone],
                 rule,
-                Wanted(as_json, progress, by_user=True),
+                HowTold(as_json, progress, by_user=True),
             )
             return
         asked = [rule, *(name for name in policy or ["fifo", "colane"] if name != rule)]
         tried = [Tried(name, name, lambda loaded: loaded) for name in asked]
-        _tell(request, tried, rule, Wanted(as_json, progress))
+        _tell(request, tried, rule, HowTold(as_json, progress))
 
 
 def whatif(  # noqa: PLR0913, PLR0917 - a command line option is a parameter
@@ -153,7 +155,7 @@ def whatif(  # noqa: PLR0913, PLR0917 - a command line option is a parameter
             Tried(rule, "as it is", lambda loaded: loaded),
             Tried(policy or rule, ", ".join(what), changed, limits),
         ]
-        _tell(request, tried, rule, Wanted(as_json, progress))
+        _tell(request, tried, rule, HowTold(as_json, progress))
 
 
 class Tried(NamedTuple):
@@ -342,6 +344,7 @@ class UserShare(NamedTuple):
     alone_h: tuple[float, float, float]  # the same, each alone on its GPUs in FIFO: mean of draws, least, most
     slowed: int  # those whose run took over 5 % longer than alone
     slowed_ratio: float  # by how much the worst of them was; 1 of none
+    slowed_jobs: list[dict[str, float]]  # the worst of them by id, each with by how much; none of "all"
 
 
 def shares_of(traced: Sequence[TraceJob], alone: Sequence[Sequence[ReplayedJob]]) -> list[UserShare]:
@@ -363,13 +366,15 @@ def _shares(
     ends: Sequence[Mapping[str, float]],
 ) -> UserShare:
     ran_s = {name: was[name].end_s - was[name].start_s for name in names}
-    slowed = [ran_s[name] / alone_s for name in names if (alone_s := of[name].duration_s) and ran_s[name] > 0]
-    slowed = [ratio for ratio in slowed if ratio > 1 + TRUSTED_RATIO]
+    ratios = [(ran_s[name] / alone_s, name) for name in names if (alone_s := of[name].duration_s)]
+    slowed = sorted([one for one in ratios if one[0] > 1 + TRUSTED_RATIO], reverse=True)
+    told = [] if user == "all" else slowed[:SLOWED_TOLD]
     sums = [math.fsum(draw[name] for name in names) / 3600 for draw in ends]
     return UserShare(
         user, len(names), math.fsum(ran_s[name] * of[name].spec.gpus for name in names) / 3600,
         math.fsum(was[name].end_s - was[name].ready_s for name in names) / 3600,
-        (math.fsum(sums) / len(sums), min(sums), max(sums)), len(slowed), max(slowed, default=1.0),
+        (math.fsum(sums) / len(sums), min(sums), max(sums)), len(slowed), slowed[0][0] if slowed else 1.0,
+        [{"job": int(name.rpartition("-")[2]), "ratio": ratio} for ratio, name in told],
     )  # fmt: skip
 
 
@@ -381,6 +386,7 @@ def _tell_users(shares: Sequence[UserShare]) -> None:
         mean, least, most = one.alone_h
         alone = f"{mean:.1f} h" + ("" if most - least < 0.05 else f" ({least:.1f} to {most:.1f})")
         worst = f"{one.slowed_ratio:.2f} times" if one.slowed else ""
+        worst += f" (job {one.slowed_jobs[0]['job']})" if one.slowed_jobs else ""
         rows.append([
             one.user, str(one.jobs), f"{one.gpu_h:.1f}", f"{one.took_h:.1f} h", alone, str(one.slowed), worst,
         ])  # fmt: skip
@@ -394,7 +400,7 @@ def _with_jobs(request: Request, loaded: Loaded, traced: Sequence[TraceJob]) -> 
     return replace(loaded, workload=workload, world=make_world(request, workload, loaded.cluster))
 
 
-class Wanted(NamedTuple):
+class HowTold(NamedTuple):
     """How it is told."""
 
     as_json: bool
@@ -402,7 +408,7 @@ class Wanted(NamedTuple):
     by_user: bool = False
 
 
-def _tell(request: Request, tried: Sequence[Tried], ruled: str, wanted: Wanted) -> None:
+def _tell(request: Request, tried: Sequence[Tried], ruled: str, wanted: HowTold) -> None:
     from colane.lab.simulate.driver import StandstillError  # noqa: PLC0415
     from colane.lab.simulate.request import load  # noqa: PLC0415
     from colane.lab.traces.tables.measured import HAD_S  # noqa: PLC0415

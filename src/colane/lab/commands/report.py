@@ -84,6 +84,7 @@ def make_report(
         FailureError: There are none, one cannot be read, or the directory cannot be written.
     """
     from colane.client.knowledge import read_measurements, read_profiles  # noqa: PLC0415 - as below
+    from colane.lab.report.foreseen import foreseen_table, shared_table  # noqa: PLC0415 - as below
     from colane.lab.report.writer import build  # noqa: PLC0415 - matplotlib comes with it
 
     items = list(scheduler.finished_jobs(labels=wanted))
@@ -94,8 +95,8 @@ def make_report(
         profiles = list(read_profiles(scheduler).values())
         sets = read_measurements(scheduler)
         with writing(f"--out: {out}"):
-            foreseen = scheduler.health().get("foreseen", ())
-            return build(groups, sets, out, title=title, profiles=profiles, chapter=chapter, foreseen=foreseen)
+            told = [foreseen_table(scheduler.health().get("foreseen", ())), shared_table(scheduler.shared())]
+            return build(groups, sets, out, title=title, profiles=profiles, chapter=chapter, told=told)
     except ValueError as error:
         raise FailureError(f"report: {error}") from error
 
@@ -127,8 +128,9 @@ def print_report(made: Report) -> None:
     _print_groups(tables["groups"], tables["comparisons"])
     if tables["measured_sets"].rows:
         _print_columns(tables["measured_sets"], SET_COLUMNS)
-    if tables["foreseen"].rows:
-        _print_columns(tables["foreseen"], FORESEEN_COLUMNS)
+    for key in ("foreseen", "shared"):
+        if key in tables and tables[key].rows:
+            _print_columns(tables[key], FORESEEN_COLUMNS if key == "foreseen" else _keys(tables[key]))
     for sentence in (*made.sentences, *made.notes):
         output.say(sentence)
     output.say()

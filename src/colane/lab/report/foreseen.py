@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Mapping, Sequence
+from functools import partial
 from math import isfinite
 from pathlib import Path
 from typing import Any, Final
@@ -11,6 +12,7 @@ from typing import Any, Final
 import numpy as np
 from matplotlib.figure import Figure
 
+from colane.api.seeing import SharedDayObject
 from colane.foresee.foreseer import METHODS
 from colane.foresee.judged import HORIZONS, Foretold
 from colane.lab.report import style
@@ -48,6 +50,27 @@ def foreseen_table(judged_runs: Sequence[Mapping[str, Any]]) -> Table:
         for row in judged_runs
     ]  # fmt: skip
     return Table("foreseen", "What was foreseen, and what came of it", columns, tuple(rows), NOTE)
+
+
+def shared_table(days: Sequence[SharedDayObject]) -> Table:
+    """What sharing did for users on the last day that was worked out."""
+    hours = partial(TableColumn, show=lambda cell: f"{cell:.1f}")
+    columns = (
+        text("user", "User"), many("jobs", "Jobs"), hours("gpu_h", "GPU hours"), hours("took_h", "Took, h"),
+        hours("alone_h", "Alone in FIFO, h"), hours("alone_least_h", "at least"), hours("alone_most_h", "at most"),
+        many("slowed", "Slowed"), TableColumn("slowed_ratio", "at most, times", lambda cell: f"{cell:.2f}"),
+    )  # fmt: skip
+    rows = [
+        (
+            one["user"], one["jobs"], one["gpu_h"], one["took_h"], *one["alone_h"], one["slowed"], one["slowed_ratio"]
+        )
+        for one in (days[0]["users"] if days else ())
+    ]  # fmt: skip
+    note = (
+        "Jobs that came and ended on the last day, as they were, and simulated with each alone on its GPUs in FIFO. "
+        "Slowed = the run took over 5 % longer than alone. The users' sums are those of all."
+    )
+    return Table("shared", "What sharing did", columns, tuple(rows), note)
 
 
 @style.styled

@@ -6,15 +6,13 @@ import csv
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
 
 from matplotlib.figure import Figure
 
 from colane.lab.report import html, plots, profile_plots, time_plots, timeline, use_plots
-from colane.lab.report.foreseen import foreseen_table
 from colane.lab.report.html import Chart
 from colane.lab.report.measured import (
     MeasuredSet,
@@ -99,7 +97,7 @@ def build(
     profiles: Sequence[Profile] = (),
     boundary: Boundary | None = None,
     chapter: ReportChapter | None = None,
-    foreseen: Sequence[Mapping[str, Any]] = (),
+    told: Sequence[Table] = (),
 ) -> Report:
     """Write `report.html`, `summary.json`, `jobs.csv` and the figures as PNG into a directory.
 
@@ -111,7 +109,7 @@ def build(
         profiles: Draw throughput against batch size, and measured sets against their sums of C and M.
         boundary: Fitted speed-up, drawn into the latter.
         chapter: What its caller has seen itself.
-        foreseen: How good quotes of starts and ends were, as `foresee.judged.judged_rows` tells.
+        told: Tables of what a scheduler tells.
 
     Returns:
         The paths, and sentences and tables for printing.
@@ -134,7 +132,7 @@ def build(
             times_table({group.name: group.times for group in content.groups}),
             sets_table(content.sets),
             steps_table(content.steps),
-            foreseen_table(foreseen),
+            *told,
             jobs_table(content.groups),
         )
     )

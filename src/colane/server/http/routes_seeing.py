@@ -18,6 +18,7 @@ from colane.api.seeing import (
     EndedAnswer,
     MovesAnswer,
     OverviewAnswer,
+    SharedDayObject,
     TimelineAnswer,
     UsageDayObject,
     UserUsedObject,
@@ -129,6 +130,13 @@ async def budgets(service: TheService, caller: TheCaller) -> JSONResponse:
         {"name": name, "gpu_s": gpu_s, "used_gpu_s": used_s, "until_s": until_s} for name, gpu_s, used_s in rows
     ]
     return JSONResponse(found)
+
+
+@router.get("/usage/shared", responses=answered(list[SharedDayObject]))
+async def shared(service: TheService, caller: TheCaller) -> JSONResponse:
+    """Return what sharing did for users on the last days, as it was worked out each night; the last day first."""
+    sight = service.sight(caller)
+    return JSONResponse(await asyncio.to_thread(service.asides.told, lambda user: user == "all" or sight.has(user)))
 
 
 Change = Annotated[str | None, Query(max_length=200)]

@@ -8,18 +8,21 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 import resource
 import signal
 import sys
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 from colane.client.locate import TOKEN_FILE_VARIABLE, TOKEN_VARIABLE, URL_VARIABLE
 from colane.scheduling.registry import create
 from colane.server.ground.problems import RefusedError
+from colane.server.ground.whole_file import write_whole
 from colane.server.parts import Parts
 
 AT_ONCE: Final = 2  # of all users; each has one
@@ -27,7 +30,12 @@ LIMIT_S: Final = 600.0  # of CPU time, and of time
 CHARACTERS_MAX: Final = 1 << 20  # of an answer
 NICE: Final = 19
 
-Answer = Mapping[str, Any]
+NIGHT_LOOK_S: Final = 900.0  # so long after midnight, or after a start, a day is worked out that is not known
+DAYS_KEPT: Final = 28
+
+Answer = dict[str, Any]
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -63,6 +71,45 @@ class Asides:
                     yield answer
         finally:
             self._asking.discard(user)
+
+    def told(self, may_see: Callable[[str], bool]) -> list[dict[str, Any]]:
+        """Return what sharing did on the last days for those users who may be seen, the last first."""
+        days = [{**day, "users": [one for one in day["users"] if may_see(one["user"])]} for day in self._days()]
+        return [day for day in reversed(days) if day["users"]]
+
+    async def nightly(self) -> None:
+        """Have it worked out each night what sharing did on the day before, until it is cancelled."""
+        config = self.parts.config
+        while config.nightly and config.shared is not None:
+            await asyncio.sleep(NIGHT_LOOK_S)
+            midnight = datetime.now().astimezone().replace(hour=0, minute=0, second=0, microsecond=0)
+            start_s = (midnight - timedelta(hours=12)).replace(hour=0).timestamp()
+            if self.parts.leads and all(day["start_s"] != start_s for day in self._days()):
+                await self.work_out(start_s, midnight.timestamp())
+
+    async def work_out(self, start_s: float, end_s: float) -> None:
+        """Work out what sharing did in a time, and keep it; of a time of which nothing is known that is noted."""
+        path, last = self.parts.config.shared, Answer()
+        assert path is not None  # noqa: S101 - asked before
+        since, until = (datetime.fromtimestamp(at_s).astimezone().isoformat() for at_s in (start_s, end_s))
+        async with aclosing(self.answers(["replay", "--by-user", f"--since={since}", f"--until={until}"])) as answers:
+            async for answer in answers:
+                last = answer
+        if "problem" in last:
+            log.info("what sharing did on the day from %s is not told: %s", since, last["problem"])
+        users = last.get("found", {}).get("users", [])
+        days = [*self._days(), {"start_s": start_s, "users": users if len(users) > 1 else []}]
+        try:
+            await asyncio.to_thread(write_whole, path, json.dumps(days[-DAYS_KEPT:]))
+        except OSError as error:
+            log.warning("what sharing did is not kept: %s", error)
+
+    def _days(self) -> list[dict[str, Any]]:
+        try:
+            found: list[dict[str, Any]] = json.loads(self.parts.config.shared.read_text())  # type: ignore[union-attr]
+        except (OSError, ValueError, AttributeError):
+            return []
+        return found
 
     async def answers(self, words: Sequence[str]) -> AsyncGenerator[Answer]:
         """Yield `progress` as it is told, then what was `found` or the `problem`; to close it ends the process."""

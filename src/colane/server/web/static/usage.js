@@ -1,5 +1,5 @@
 // What users had of devices by day, what they used of what they asked for, and where their waiting went.
-import { Name, get, here, html, jobLink, known, lasting, short } from "/page/common.js";
+import { Name, count, get, here, html, jobLink, known, lasting, short } from "/page/common.js";
 import { Spark } from "/page/charts.js";
 
 const DAYS = [7, 28, 90], EVERY_MS = 60000, HIGH = 140, LEFT = 46, NARROW_DAYS = 14, USERS = 50, LOW = 0.25;
@@ -16,9 +16,9 @@ export async function load(rows) {
   const many = days();
   if (shown?.many === many && Date.now() - loaded < EVERY_MS) return;
   const now_s = Date.now() / 1000, since = now_s - now_s % 86400 - (many - 1) * 86400;
-  const [users, by, used, waited] = await Promise.all([get(`/usage?since_s=${since}`), get(`/usage/days?days=${many}`), get(`/usage/used?days=${many}`), get(`/usage/waiting?days=${many}`)]);
+  const [users, by, used, waited, shared] = await Promise.all([get(`/usage?since_s=${since}`), get(`/usage/days?days=${many}`), get(`/usage/used?days=${many}`), get(`/usage/waiting?days=${many}`), get("/usage/shared")]);
   Object.assign(known, { user: rows.user, isOperator: rows.is_operator, overview: rows.overview });
-  shown = { many, since, users, by, used: new Map(used.map(one => [one.user, one])), waited };
+  shown = { many, since, users, by, used: new Map(used.map(one => [one.user, one])), waited, shared };
   loaded = Date.now();
 }
 
@@ -53,6 +53,17 @@ function perDay(user, first, many) {
   return sums;
 }
 
+function Shared() {  // what the night has worked out of the day before: in words for whoever looks, and by user
+  if (!shown.shared.length) return "";
+  const [{ start_s, users }] = shown.shared, own = users.find(one => one.user === known.user), day = new Date(start_s * 1000).toLocaleDateString([], { month: "short", day: "numeric" });
+  const alone = one => `${short(one.alone_h[0])} h${one.alone_h[2] - one.alone_h[1] < 0.05 ? "" : ` (${short(one.alone_h[1])} to ${short(one.alone_h[2])})`}`;
+  return html`<h2>What sharing did for you <small>${day}, worked out in the night</small></h2>
+    <p class="said">${own ? html`Your ${count(own.jobs, "job")} had ${short(own.gpu_h)} GPU hours and took ${short(own.took_h)} h from submission to end; each alone on its GPUs in FIFO they would have taken ${alone(own)}. ${own.slowed ? html`${own.slowed === 1 ? "One was" : `${own.slowed} were`} slowed: ${
+      own.slowed_jobs.map((one, at) => html`${at ? ", " : ""}${jobLink(one.job)} ${one.ratio.toFixed(2)} ×`)}.` : "None was slowed by more than 5 %."}` : "No job of yours came and ended on that day."}</p>
+    <table class="sh"><thead><tr><th>User</th><th class="r wd">Jobs</th><th class="r">GPU hours</th><th class="r">Took</th><th class="r">Alone in FIFO</th><th class="r">Slowed</th></tr></thead><tbody>${users.map(one => html`<tr key=${one.user} class=${one.user === known.user ? "mine" : ""}>
+      <td>${one.user === "all" ? html`<b>all</b>` : html`<${Name} of=${one.user} most=${14} />`}</td><td class="r wd">${one.jobs}</td><td class="r">${short(one.gpu_h)}</td><td class="r">${short(one.took_h)} h</td><td class="r">${alone(one)}</td><td class="r">${one.slowed ? `${one.slowed}, to ${one.slowed_ratio.toFixed(2)} ×` : "0"}</td></tr>`)}</tbody></table>`;
+}
+
 export function View() {
   if (!shown) return html`<p class="lead">Asking the scheduler…</p>`;
   const { users, used, waited, since } = shown, narrow = innerWidth <= 760, many = narrow ? Math.min(NARROW_DAYS, shown.many) : shown.many, first = since + (shown.many - many) * 86400;
@@ -81,5 +92,6 @@ export function View() {
       : html`<p class="lead">${mine ? "Nothing: your jobs used what they asked for." : "Nothing is known of jobs of yours that ran for a minute."}</p>`}</div>
     <div><h2>Where your waiting went ${waitsAll ? html`<small>${lasting(waitsAll)}, added up over your jobs</small>` : ""}</h2>${waits.length ? html`<table><tbody>${waits.slice(0, 8).map(one => html`<tr key=${one.why}><td><a class="lk" href=${`#/queue?why=${one.why}`}>${one.why}</a></td>
       <td><span class="pb lg"><i style=${{ width: `${one.waited_s / waitsAll * 100}%` }}></i></span></td><td class="r">${lasting(one.waited_s)}</td></tr>`)}</tbody></table>` : html`<p class="lead">No job of yours has waited for a minute.</p>`}</div></div>
-    <footer>As JSON: <a class="lk" href=${`/usage?since_s=${since}`}>usage</a>, <a class="lk" href=${`/usage/days?days=${shown.many}`}>by day</a>, <a class="lk" href=${`/usage/used?days=${shown.many}`}>used of asked</a>, <a class="lk" href=${`/usage/waiting?days=${shown.many}`}>waiting</a></footer>`;
+    <${Shared} />
+    <footer>As JSON: <a class="lk" href=${`/usage?since_s=${since}`}>usage</a>, <a class="lk" href=${`/usage/days?days=${shown.many}`}>by day</a>, <a class="lk" href=${`/usage/used?days=${shown.many}`}>used of asked</a>, <a class="lk" href=${`/usage/waiting?days=${shown.many}`}>waiting</a>, <a class="lk" href="/usage/shared">sharing</a></footer>`;
 }
