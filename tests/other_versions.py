@@ -10,7 +10,7 @@ MAPPINGS: Final = frozenset({"by_job", "labels", "env"})
 """Objects whose keys are data: what is added there is no unknown field."""
 SINCE_0_2: Final = frozenset({
     "version", "agent_version", "scheduler_version", "others_ratio", "memory_by", "occupancy_by", "noise_scale",
-    "answers", "idle_s", "latency_p50_s", "latency_p95_s", "latency_p99_s",
+    "others_s", "answers", "idle_s", "latency_p50_s", "latency_p95_s", "latency_p99_s",
     "reforms", "ranks", "turn_handoff_s", "because", "flush", "memory", "bandwidth",
 })  # fmt: skip
 """Fields that came in the course of 0.2, and that each side can do without."""

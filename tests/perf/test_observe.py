@@ -40,7 +40,7 @@ class Bench:
         others: bool = False,
     ) -> None:
         progress = Progress(at_s=last_s, steps=steps, last_step_s=last_s, step_median_s=median_s, occupancy_ratio=busy)
-        if self.observer.sample(GPU, lambda: self._members, JobId(job), progress, 10, is_disturbed=others):
+        if self.observer.sample(GPU, lambda: self._members, JobId(job), progress, 10, others_use=others):
             self._believe(self.observer.window(GPU, "mps", self.beliefs, last_s))
 
     def _believe(self, learnt: Learnt) -> None:

@@ -35,9 +35,7 @@ def stands(state: ClusterState) -> dict[str, tuple[object, ...]]:
             asked = [state.jobs[booking.job].spec.gpu_type for booking in load.bookings]
             keys = tuple(zip([booking.key for booking in load.bookings], asked, strict=True))
             sharing_domains = {booking.sharing_domain for booking in load.bookings}
-            sharing_domain = (
-                load.bookings[0].sharing_domain if load.is_foreseeable and len(sharing_domains) == 1 else None
-            )
+            sharing_domain = load.bookings[0].sharing_domain if load.is_joinable and len(sharing_domains) == 1 else None
             found[str(gpu)] = keys, load.left_bytes, sharing_domain
     return found
 

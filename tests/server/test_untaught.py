@@ -20,6 +20,8 @@ BY_OTHERS = "disturbed by work that is not Colane's, which used"
         ([{**STEPS, "others_ratio": 0.6}] * 4, f"4 runs of its family, each {BY_OTHERS} 60 % of its devices"),
         ([{**STEPS, "others_ratio": 0.9}], f"1 run of its family {BY_OTHERS} 90 % of its devices"),
         ([{**STEPS, "others_ratio": 0.5}, STEPS], f"2 runs of its family, 1 of them {BY_OTHERS} 50 % of its devices"),
+        ([{**STEPS, "others_ratio": 0.6}], "60 % of its devices; runs there of 20 s and more teach how it goes"),
+        ([{**STEPS, "others_ratio": 0.97}], "97 % of its devices; they leave too little to learn from"),
         ([STEPS, {**STEPS, "others_ratio": 0.1}], None),
         ([{"at_s": 9.0}] * 3, "nothing is known of its speed, so it shares no GPU: 3 runs of its family told no steps"),
     ],

@@ -470,7 +470,7 @@ class Agent:
         self._host.see(frozenset(job for job, one in seen.items() if one.is_parked), asking)
         held = self._held()
         observed = self._observed()
-        others = {gpu.index: gpu.others_ratio for gpu in observed}
+        others = self._devices.others() if self._config.reports_others else {}
         uses: tuple[DeviceUsage, ...] = self._bounds.ask("how devices are used", self._devices.uses, ())
         # Nothing ran for any process on a device on which nothing ran, whether its driver tells processes apart or not.
         by_pid = self._devices.busy_by_pid()

@@ -133,6 +133,10 @@ class AmdDevices:
         """Nothing, as for `utilization`."""
         return {}
 
+    def others(self) -> dict[int, float]:
+        """Nothing, as for `utilization`."""
+        return {}
+
     def memory(self, index: int) -> MemoryUse | None:
         """Free memory of a GPU and what each process holds of it; None of one that cannot tell."""
         device = next((device for device in self._devices if device.facts.index == index), None)

@@ -110,6 +110,10 @@ class CpuDevices:
         """Nothing, as for `utilization`."""
         return {}
 
+    def others(self) -> dict[int, float]:
+        """What others used of the cores of each, as of the last `observe`."""
+        return {gpu.index: others.latest for gpu, others in zip(self._gpus, self._others, strict=True)}
+
     def _busy(self, gpu: Gpu) -> float | None:
         used = [self._watch.used_by_core[core] for core in gpu.cores if core in self._watch.used_by_core]
         return sum(used) / len(used) if used else None

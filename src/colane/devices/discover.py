@@ -66,6 +66,10 @@ class DeclaredDevices:
         """As found."""
         return self._found.busy_by_pid()
 
+    def others(self) -> dict[int, float]:
+        """As found."""
+        return self._found.others()
+
     def memory(self, index: int) -> MemoryUse | None:
         """As found."""
         return self._found.memory(index)

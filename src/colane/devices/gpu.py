@@ -125,6 +125,10 @@ class NvmlDevices:
         """Part of the time in which kernels of each process ran, as of the last `observe`."""
         return {index: others.by_pid for index, others in self._others.items() if others.by_pid is not None}
 
+    def others(self) -> dict[int, float]:
+        """Part of the time in which kernels of others ran, as of the last `observe`."""
+        return {index: others.smoothed.latest for index, others in self._others.items()}
+
     def _use_of(self, device: _Device) -> DeviceUsage:
         index, xid = device.facts.index, self._xids[device.facts.index].latest
         try:

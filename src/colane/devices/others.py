@@ -20,12 +20,13 @@ class Smoothed:
     """A ratio that follows what is seen slowly, and tells only of changes that matter."""
 
     def __init__(self) -> None:
-        self.told = 0.0
+        self.told, self.latest = 0.0, 0.0
         self._mean = 0.0
 
     def see(self, ratio: float, window_s: float) -> None:
-        """Take what was seen over a window; `told` is what to say from now on, in hundredths."""
-        self._mean += (min(max(ratio, 0.0), 1.0) - self._mean) * window_s / (window_s + MEMORY_S)
+        """Take what was seen over a window, the `latest`; `told` is what to say from now on, in hundredths."""
+        self.latest = min(max(ratio, 0.0), 1.0)
+        self._mean += (self.latest - self._mean) * window_s / (window_s + MEMORY_S)
         if abs(self._mean - self.told) >= STEP_RATIO:
             self.told = round(self._mean, 2)
         elif self._mean < STEP_RATIO / 2:

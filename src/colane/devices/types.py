@@ -90,6 +90,10 @@ class Devices(Protocol):
         """Part of the time in which kernels of each process ran, by device; devices that cannot tell are left out."""
         ...
 
+    def others(self) -> dict[int, float]:
+        """Part of each device that work which is not ours used in the latest window, where that can be told."""
+        ...
+
     def memory(self, index: int) -> MemoryUse | None:
         """Processes that hold memory of a device; None of one that cannot tell."""
         ...

@@ -31,6 +31,10 @@ AT_ONCE = frozenset({MPS, CPU_DEVICE_TYPE})
 before it was measured."""
 
 
+BESIDE_OTHERS: Final = " beside others"
+"""Ends the name of a way of sharing where others use the device, too: what is measured of it counts there alone."""
+
+
 def is_instance_type(gpu_type: str) -> bool:
     """Whether devices of this type are parts of GPUs in MIG mode: NVML names them after the GPU and their size."""
     return " MIG " in gpu_type
@@ -147,6 +151,11 @@ class Gpu:
     def is_disturbed(self) -> bool:
         """Whether others use so much of it that measurements on it mislead."""
         return self.others_ratio >= DISTURBED_RATIO
+
+    @property
+    def way(self) -> str:
+        """How jobs on it share it now, as measured sets name it."""
+        return self.sharing + BESIDE_OTHERS if self.is_disturbed else self.sharing
 
 
 class Drain(NamedTuple):

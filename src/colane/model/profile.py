@@ -13,6 +13,10 @@ BY_GPM: Final = "nvml-gpm"
 of an H100 busy show 0.14 (`lab/papers/measured`)."""
 
 
+BY_LEFT: Final = "left by others"
+"""Says of a step time alone that it is what a step took of the time that others left of its device."""
+
+
 class ValueSource(StrEnum):
     """Where a value comes from, best first."""
 

@@ -50,6 +50,7 @@ class Progress:
         occupancy_ratio: Occupancy of its GPU while it ran, 0..1.
         bandwidth_ratio: Memory-bandwidth use of its GPU while it ran, 0..1.
         others_ratio: Mean part of its devices that work that is not ours used while it ran, 0..1.
+        others_s: How much of the time that was, since its agent began to watch it: differences of it tell of windows.
         occupancy_by: What measured the two ratios (`cpu-time`, `nvml-gpm`, ...).
         note: Why it cannot be followed as usual; empty when it can.
         turn: How it stands in its lane (`running`, `waiting`, `paused`, `ungated`, `kept`); empty when it shares none.
@@ -94,6 +95,7 @@ class Progress:
     occupancy_ratio: MeasuredRatio | None = None
     bandwidth_ratio: MeasuredRatio | None = None
     others_ratio: MeasuredRatio | None = None
+    others_s: Seconds | None = None
     occupancy_by: LongText = ""
     note: LongText = ""
     turn: Annotated[str, word(TURNS)] = ""

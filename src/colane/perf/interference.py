@@ -29,6 +29,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from colane.model.hardware import BESIDE_OTHERS
 from colane.perf.calibration import Judged, believed, folds, left_out, pairs, slowed_is_hidden, width
 from colane.perf.encounters import ALL_OF_IT, CoRunnerTraits, Encounter, Estimate, Sighting, log_bound
 
@@ -54,6 +55,7 @@ class _Columns:
     def __init__(self, encounters: Sequence[Encounter], codes: dict[str, int]) -> None:
         self.gpu_type = _coded([m.gpu_type for m in encounters], codes)
         self.sharing = _coded([m.sharing for m in encounters], codes)
+        self.disturbed = np.array([m.sharing.endswith(BESIDE_OTHERS) for m in encounters], dtype=bool)
         self.bound = np.array([log_bound(m.me, m.other) for m in encounters], dtype=float)
         self.me = _Side([m.me for m in encounters], codes)
         self.other = _Side([m.other for m in encounters], codes)
@@ -91,6 +93,7 @@ def _covariance(one: _Columns, other: _Columns) -> Floats:
     terms += BOUND * one.bound[:, None] * other.bound
     types = np.where(one.gpu_type[:, None] == other.gpu_type, 1.0, ELSEWHERE)
     ways = np.where(one.sharing[:, None] == other.sharing, 1.0, ELSEWHERE)
+    ways = np.where(one.disturbed[:, None] == other.disturbed, ways, 0.0)  # there what is left is shared
     found: Floats = terms * types * ways
     return found
 

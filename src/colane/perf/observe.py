@@ -4,7 +4,13 @@ An *epoch* of a GPU is a time in which its jobs do not change; it is learnt from
 every job has made its number of steps, or with the epoch; each is twice as long as the one before it, so that a job
 that runs for long teaches soon and seldom. Alone, a job teaches its profile; together, how much each is slowed and
 the set's speed-up (paper A, eq. 4.1). A window in which a job stood still for something else than its steps (an
-evaluation, a checkpoint) teaches nothing, unless that goes on and on; nor does one in which others used its GPU.
+evaluation, a checkpoint) teaches nothing, unless that goes on and on.
+
+Where others use its GPU, a job of one GPU is learnt relative to what they left: the time of its steps, less the part of
+the window that others had. Sets are over the like of each job alone there, so that what the part is off by cancels out,
+and count beside others alone (`Gpu.way`); speeds alone are a guess until they are measured undisturbed. Others may take
+what they need first, and leave the same to jobs that come, or want all of it, as processes on cores do, and give way.
+Which is so is seen by what they use before and after jobs come and go: what drifts meanwhile cancels out, too.
 
 Of a server the time of its steps is that of its answers, without the time between them; what 99 of 100 of them take is
 learnt beside their mean. One that tells of no requests teaches nothing of its speed: it may have waited for them.
@@ -19,10 +25,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from colane.model.hardware import GpuId
+from colane.model.hardware import BESIDE_OTHERS, DISTURBED_RATIO, GpuId
 from colane.model.job import JobId
 from colane.model.job_spec import Category
-from colane.model.profile import CorePace, Profile, ProfileKey, SetMeasurement, Value, ValueSource
+from colane.model.profile import BY_LEFT, CorePace, Profile, ProfileKey, SetMeasurement, Value, ValueSource
 from colane.model.progress import Progress
 from colane.perf.knowledge import Knowledge
 from colane.perf.nearby import StepMark, step_mark
@@ -31,6 +37,8 @@ from colane.perf.speedup import OCCUPANCY_UNITS_PER_S, delta, delta_general
 STILL_RATIO = 2.0  # a window this many times as long as its steps, by their median, was disturbed
 DISTURBED_MAX = 3  # so many windows in a row in which a job stood still are no disturbance any more: it runs like that
 
+OTHERS_WINDOW_S = 20.0  # beside others a window lasts so long: what they use is seen once a second, and comes in bursts
+LEFT_MIN = 0.05  # of less than so much left by others nothing is learnt
 
 ANSWERS_MIN = 100  # of fewer answers the longest would be what 99 of 100 take, and so the first, which warms up
 ANSWERS_SEEN = 447  # a sample tells what so many of the last answers took (`adaptor.writer.ANSWERS_KEPT`)
@@ -51,12 +59,21 @@ class EpochMember(NamedTuple):
     serves: bool = False  # whether it answers requests
 
 
+class _Used(NamedTuple):
+    """Others had had so much of a job's GPU at a time."""
+
+    at_s: float
+    others_s: float
+
+
 @dataclass(slots=True)
 class _EpochTrack:
     """One member's samples within an epoch."""
 
     first: StepMark | None = None  # where this window began
     last: StepMark | None = None  # how far it has come
+    first_used: _Used | None = None  # what others had had when this window began
+    last_used: _Used | None = None  # by now
     latest: Progress | None = None  # the last sample
     # answers that it may have given before the epoch; None before it was seen to step
     answers_before: int | None = None
@@ -68,8 +85,10 @@ class _EpochTrack:
         self.latest = progress
         mark = step_mark(progress)
         if mark is not None and progress.last_step_s is not None and progress.last_step_s >= since_s:
-            self.first = self.first or mark
-            self.last = mark
+            used = None if progress.others_s is None else _Used(progress.at_s, progress.others_s)
+            if self.first is None:
+                self.first, self.first_used = mark, used
+            self.last, self.last_used = mark, used
             if self.answers_before is None:
                 began_here = progress.first_step_s is not None and progress.first_step_s >= since_s
                 self.answers_before = 0 if began_here else progress.answers or 0
@@ -91,6 +110,14 @@ class _EpochTrack:
         return self.span_s / self.steps
 
     @property
+    def left_ratio(self) -> float | None:
+        """Part of this window that others left of its GPU; None where that is not told, as by an agent begun anew."""
+        first, last = self.first_used, self.last_used
+        if first is None or last is None or last.at_s <= first.at_s or last.others_s < first.others_s:
+            return None
+        return max(0.0, 1.0 - (last.others_s - first.others_s) / (last.at_s - first.at_s))
+
+    @property
     def answer_p99_s(self) -> Value | None:
         """What 99 of 100 of its last answers took; None of few, and where some were given before this epoch."""
         latest = self.latest
@@ -106,15 +133,14 @@ class _EpochTrack:
         """Whether it has made so many steps in this window, and taken some time for them."""
         return self.steps >= steps and self.span_s > 0
 
-    @property
-    def stood_still(self) -> bool:
-        """Whether its steps took less than half of the time."""
+    def stood_still(self, ratio: float) -> bool:
+        """Whether its steps took less than half of so much of the time."""
         median_s = None if self.latest is None else self.latest.step_median_s
-        return median_s is not None and self.span_s > STILL_RATIO * self.steps * median_s
+        return median_s is not None and self.span_s * ratio > STILL_RATIO * self.steps * median_s
 
     def restart(self) -> None:
         """Begin the next window where this one ends."""
-        self.first = self.last
+        self.first, self.first_used = self.last, self.last_used
         self.occupancies.clear()
         self.bandwidths.clear()
 
@@ -127,11 +153,12 @@ class _Epoch:
     tracks: dict[JobId, _EpochTrack] = field(default_factory=dict)
     all_step: bool = False
     others_came: bool = False
+    is_spoilt: bool = False
     disturbed: int = 0
 
-    def add(self, job: JobId, progress: Progress, *, is_disturbed: bool = False) -> None:
+    def add(self, job: JobId, progress: Progress, *, others_use: bool = False, is_spoilt: bool = False) -> None:
         """Take a sample; counting starts when the last member has begun to step, or start-up would count."""
-        self.others_came = self.others_came or is_disturbed
+        self.others_came, self.is_spoilt = self.others_came or others_use, self.is_spoilt or is_spoilt
         self.tracks.setdefault(job, _EpochTrack()).add(progress, self.since_s)
         seen = len(self.tracks) == len(self.members)
         if not self.all_step and seen and all(track.last is not None for track in self.tracks.values()):
@@ -139,16 +166,40 @@ class _Epoch:
             for track in self.tracks.values():
                 track.restart()
 
+    @property
+    def is_beside_others(self) -> bool:
+        """Whether others use the GPU, or have used that much of this window though that was not said yet."""
+        lefts = [track.left_ratio for track in self.tracks.values()]
+        return self.others_came or any(left is not None and left <= 1.0 - DISTURBED_RATIO for left in lefts)
+
     def is_full(self, steps: int) -> bool:
         """Whether every job has made so many steps in this window."""
         if len(self.tracks) < len(self.members):
             return False
+        if self.is_beside_others and any(track.span_s < OTHERS_WINDOW_S for track in self.tracks.values()):
+            return False
         return all(track.has_made(steps) for track in self.tracks.values())
 
     def is_disturbed(self) -> bool:
-        """Whether others used the GPU in this window, or a job stood still and it is not yet how things are."""
-        self.disturbed = self.disturbed + 1 if any(t.stood_still for t in self.tracks.values()) else 0
-        return self.others_came or 0 < self.disturbed < DISTURBED_MAX
+        """Whether others left too little or none knows how much, or a job stood still and that is not yet how it is."""
+        stood_still = any(one.stood_still(self.left_ratio(one)) for one in self.tracks.values())
+        self.disturbed = self.disturbed + 1 if stood_still else 0
+        return self.is_spoilt or not self.is_told or 0 < self.disturbed < DISTURBED_MAX
+
+    @property
+    def is_told(self) -> bool:
+        """Whether no others used the GPU, or all that is needed to learn beside them is known."""
+        is_single = all(member.key.gpus == 1 and not member.serves for member in self.members)
+        is_left = all(self.left_ratio(track) >= LEFT_MIN for track in self.tracks.values())
+        return not self.is_beside_others or (is_single and is_left)
+
+    def left_ratio(self, track: _EpochTrack) -> float:
+        """Part of a job's time in this window that others left, 0 where that is not told."""
+        return (track.left_ratio or 0.0) if self.is_beside_others else 1.0
+
+    def undisturbed_s(self, job: JobId) -> float:
+        """What a step of a job takes in this window, of the time that others left."""
+        return self.tracks[job].step_s * self.left_ratio(self.tracks[job])
 
     @property
     def may_be_idle(self) -> bool:
@@ -159,9 +210,9 @@ class _Epoch:
 
     def next_window(self) -> None:
         """Begin another one, twice as long unless this one was disturbed."""
-        if not self.others_came and not 0 < self.disturbed < DISTURBED_MAX:
+        if self.is_told and not self.is_spoilt and not 0 < self.disturbed < DISTURBED_MAX:
             self.window_steps *= 2
-        self.others_came = False
+        self.others_came = self.is_spoilt = False
         for track in self.tracks.values():
             track.restart()
 
@@ -172,6 +223,32 @@ class Outdated(NamedTuple):
     job: JobId  # which
     key: ProfileKey  # the kind whose speed alone does not hold any more
     ratio: float  # so many times as fast as that
+
+
+@dataclass(slots=True)
+class _Giving:
+    """How far others give way to jobs that come to a GPU, or take it all again, seen by windows before and after."""
+
+    jobs: int = 0  # there in the last window
+    used: float = 0.0  # part of it that others had
+    along: float = 0.0  # sums over changes: of what they gave times what those would give that share evenly ...
+    square: float = 0.0  # ... and of the latter squared
+
+    def see(self, jobs: int, used: float) -> None:
+        """Take a window."""
+        if self.jobs not in {0, jobs}:
+            pressure = self.jobs * self.used / (1.0 - self.used)
+            evenly = pressure / (pressure + jobs) - self.used
+            self.along, self.square = self.along + evenly * (used - self.used), self.square + evenly * evenly
+        self.jobs, self.used = jobs, used
+
+    def slower(self, jobs: int) -> float | None:
+        """What slows so many jobs as these less than all of what others left shows; None while that is not known.
+
+        Jobs that share evenly with others of a pressure N are alone (1 + N) times as long, together (jobs + N) times.
+        """
+        part = min(1.0, max(0.0, self.along / self.square)) if self.square > 0 else None
+        return None if part is None else (1.0 + (jobs - 1) * self.used) ** part
 
 
 class Learnt(NamedTuple):
@@ -191,6 +268,8 @@ class Observer:
     def __init__(self) -> None:
         self._epochs: dict[GpuId, _Epoch] = {}
         self._since_s: dict[GpuId, float] = {}
+        self._alone_left_s: dict[ProfileKey, float] = {}  # a step alone, of the time that others left, as last seen
+        self._giving: dict[GpuId, _Giving] = {}
 
     def sample(
         self,
@@ -200,7 +279,8 @@ class Observer:
         progress: Progress,
         steps_min: int,
         *,
-        is_disturbed: bool = False,
+        others_use: bool = False,
+        is_spoilt: bool = False,
     ) -> bool:
         """A job on this GPU was seen at this point: whether a window is full; see `window`.
 
@@ -210,20 +290,21 @@ class Observer:
             job: The job.
             progress: The sample.
             steps_min: Steps of the first window.
-            is_disturbed: Others use the GPU, too.
+            others_use: Others use the GPU, too.
+            is_spoilt: Something else slows the job, so that its pace says nothing.
         """
         epoch = self._epochs.get(gpu)
         if epoch is None:
             since_s = self._since_s.get(gpu, 0.0)
             epoch = self._epochs[gpu] = _Epoch(tuple(co_runners()), since_s, steps_min)
         if any(member.job == job for member in epoch.members):
-            epoch.add(job, progress, is_disturbed=is_disturbed)
+            epoch.add(job, progress, others_use=others_use, is_spoilt=is_spoilt)
         return epoch.is_full(epoch.window_steps)
 
     def window(self, gpu: GpuId, sharing: str, beliefs: Knowledge, at_s: float) -> Learnt:
         """What the window that is full taught; another begins."""
         epoch = self._epochs[gpu]
-        learnt = _learnt(epoch, sharing, beliefs, at_s)
+        learnt = self._learnt(gpu, epoch, sharing, beliefs, at_s)
         epoch.next_window()
         return learnt
 
@@ -241,24 +322,33 @@ class Observer:
         old = self._epochs.pop(gpu, None)
         if old is None:
             return NOTHING
-        taught = _learnt(old, sharing, beliefs, at_s)
+        taught = self._learnt(gpu, old, sharing, beliefs, at_s)
         if taught.outdated:
             return NOTHING  # a window with the new co-runners will tell
         return _loads_alone(old, beliefs, at_s) if taught is NOTHING else taught
 
-
-def _learnt(epoch: _Epoch, sharing: str, beliefs: Knowledge, at_s: float) -> Learnt:
-    if not epoch.is_full(beliefs.steps_min) or epoch.is_disturbed() or epoch.may_be_idle:
-        return NOTHING
-    if len(epoch.members) == 1:
-        member = epoch.members[0]
-        return Learnt(profiles=(_profile(member, epoch.tracks[member.job], at_s),))
-    if outdated := tuple(_outdated(epoch, beliefs)):
-        return Learnt(outdated=outdated)
-    if len({member.lane for member in epoch.members}) < len(epoch.members):
-        return NOTHING  # some took turns: their step times say nothing of jobs that run at once
-    measurement = _measure(epoch, sharing, beliefs.profiles, at_s)
-    return NOTHING if measurement is None else Learnt(measurements=(measurement,))
+    def _learnt(self, gpu: GpuId, epoch: _Epoch, sharing: str, beliefs: Knowledge, at_s: float) -> Learnt:
+        if not epoch.is_full(beliefs.steps_min) or epoch.is_disturbed() or epoch.may_be_idle:
+            return NOTHING
+        jobs, slower = len(epoch.members), 1.0
+        if epoch.is_beside_others:
+            giving = self._giving.setdefault(gpu, _Giving())
+            giving.see(jobs, 1.0 - epoch.left_ratio(epoch.tracks[epoch.members[0].job]))
+            slower = giving.slower(jobs) or 0.0
+        if jobs == 1:
+            member = epoch.members[0]
+            if epoch.is_beside_others:
+                self._alone_left_s[member.key] = epoch.undisturbed_s(member.job)
+            return Learnt(profiles=(_profile(member, epoch, at_s),))
+        outdated = () if epoch.is_beside_others else tuple(_outdated(epoch, beliefs))
+        if outdated:
+            return Learnt(outdated=outdated)
+        if len({member.lane for member in epoch.members}) < jobs:
+            return NOTHING  # some took turns: their step times say nothing of jobs that run at once
+        if slower == 0.0:
+            return NOTHING  # whether others gave way is not known
+        measurement = _measure(epoch, sharing, beliefs.profiles, self._alone_left_s, slower, at_s)
+        return NOTHING if measurement is None else Learnt(measurements=(measurement,))
 
 
 def _outdated(epoch: _Epoch, beliefs: Knowledge) -> Iterator[Outdated]:
@@ -284,27 +374,31 @@ def _loads_alone(epoch: _Epoch, beliefs: Knowledge, at_s: float) -> Learnt:
     known, track = beliefs.profiles.get(member.key), epoch.tracks.get(member.job)
     if len(epoch.members) > 1 or track is None or track.latest is None or known is None or known.step_s is None:
         return NOTHING
-    if epoch.others_came or known.occupancy is not None or not track.occupancies:
+    if epoch.is_beside_others or epoch.is_spoilt or known.occupancy is not None or not track.occupancies:
         return NOTHING
     by, step_s = track.latest.occupancy_by, known.step_s.value
     occupancy, bandwidth = _weighted(track.occupancies, step_s, by), _weighted(track.bandwidths, step_s, by)
     return Learnt(profiles=(Profile(key=member.key, occupancy=occupancy, bandwidth=bandwidth, updated_s=at_s),))
 
 
-def _profile(member: EpochMember, track: _EpochTrack, at_s: float) -> Profile:
-    latest = track.latest
-    median = latest.step_median_s if latest else None
+def _profile(member: EpochMember, epoch: _Epoch, at_s: float) -> Profile:
+    """Its speed and load; what was seen beside others is a guess, which gives way to what was seen without."""
+    track = epoch.tracks[member.job]
+    latest, others = track.latest, epoch.is_beside_others
+    source = ValueSource.PREDICTED if others else ValueSource.MEASURED
+    step_s = Value(epoch.undisturbed_s(member.job), source, track.steps, BY_LEFT if others else "steps")
+    median_s = latest.step_median_s if latest and not others else None
     by = latest.occupancy_by if latest else ""
-    step_s = Value(track.step_s, ValueSource.MEASURED, track.steps, "steps")
+    occupancy, bandwidth = _weighted(track.occupancies, track.step_s, by), _weighted(track.bandwidths, track.step_s, by)
     return Profile(
         key=member.key,
         step_s=step_s,
-        step_median_s=None if median is None else Value(median, ValueSource.MEASURED, track.steps, "steps"),
-        occupancy=_weighted(track.occupancies, track.step_s, by),
-        bandwidth=_weighted(track.bandwidths, track.step_s, by),
+        step_median_s=None if median_s is None else Value(median_s, ValueSource.MEASURED, track.steps, "steps"),
+        occupancy=None if occupancy is None else occupancy._replace(source=source),
+        bandwidth=None if bandwidth is None else bandwidth._replace(source=source),
         updated_s=at_s,
         users=(member.user,) if member.user else (),
-        core_paces=(CorePace(member.cores, step_s),) if member.cores else (),
+        core_paces=(CorePace(member.cores, step_s),) if member.cores and not others else (),
         category=member.category,
         answer_p99_s=track.answer_p99_s,
     )
@@ -359,22 +453,33 @@ def _weighted(ratios: list[float], step_s: float, by: str) -> Value | None:
     return Value(mean * step_s * OCCUPANCY_UNITS_PER_S, ValueSource.MEASURED, len(ratios), by)
 
 
-def _measure(epoch: _Epoch, sharing: str, profiles: Mapping[ProfileKey, Profile], at_s: float) -> SetMeasurement | None:
+def _measure(
+    epoch: _Epoch,
+    sharing: str,
+    profiles: Mapping[ProfileKey, Profile],
+    left_s: Mapping[ProfileKey, float],
+    slower: float,
+    at_s: float,
+) -> SetMeasurement | None:
+    """How a set went; beside others over `left_s`, steps alone there, where known, and over what those gave way."""
     members = sorted(epoch.members, key=lambda m: (m.key.family, m.key.batch_size or 0, m.job))
     alone = [p.step_s for m in members if (p := profiles.get(m.key)) is not None and p.step_s is not None]
     if len(alone) < len(members):
         return None
     alone_s = tuple(value.value for value in alone)
+    pairs = list(zip(members, alone_s, strict=True))
+    scales = [usual_s / left_s.get(m.key, usual_s) if epoch.is_beside_others else 1.0 for m, usual_s in pairs]
+    together_s = tuple(epoch.undisturbed_s(m.job) * scale / slower for m, scale in zip(members, scales, strict=True))
     tracks = [epoch.tracks[member.job] for member in members]
-    together_s = tuple(track.step_s for track in tracks)
     steps = tuple(track.steps for track in tracks)
+    span_s = max(s * track.span_s / track.step_s for s, track in zip(together_s, tracks, strict=True))
     return SetMeasurement(
         keys=tuple(member.key for member in members),
-        sharing=sharing,
+        sharing=sharing + BESIDE_OTHERS if epoch.is_beside_others else sharing,
         step_alone_s=alone_s,
         step_together_s=together_s,
         steps=steps,
         delta=delta(alone_s, together_s),
-        delta_general=delta_general(steps, alone_s, max(track.span_s for track in tracks)),
+        delta_general=delta_general(steps, alone_s, span_s),
         at_s=at_s,
     )

@@ -52,12 +52,12 @@ class OthersSeen:
     def __init__(self) -> None:
         self._since_s: float | None = None
         self._seen_s = 0.0
-        self._used_s = 0.0
+        self.used_s = 0.0
 
     @property
     def mean_ratio(self) -> float | None:
         """The mean so far; None before anything was seen."""
-        return self._used_s / self._seen_s if self._seen_s > 0 else None
+        return self.used_s / self._seen_s if self._seen_s > 0 else None
 
     def see(self, now_s: float, ratios: Sequence[float]) -> None:
         """Take what is used of each of its devices since the last time."""
@@ -65,7 +65,7 @@ class OthersSeen:
         self._since_s = now_s
         if ratios:
             self._seen_s += window_s
-            self._used_s += window_s * statistics.fmean(ratios)
+            self.used_s += window_s * statistics.fmean(ratios)
 
 
 class AttemptMeter:
@@ -125,7 +125,7 @@ class AttemptMeter:
             supervisor_pid: Its supervisor's.
             used: How its devices were used since the last sample.
             held: What each process holds of each device now, where the driver tells.
-            others: Which part of each device work that is not ours uses now.
+            others: Which part of each device work that is not ours used of late.
         """
         # When the supervisor has just died, the processes below it are needed to clean up.
         self.tree = read_tree(supervisor_pid) or self.tree
@@ -180,6 +180,7 @@ class AttemptMeter:
             occupancy_ratio=occupancy,
             bandwidth_ratio=bandwidth,
             others_ratio=self._others.mean_ratio,
+            others_s=None if self._others.mean_ratio is None else self._others.used_s,
             occupancy_by=source,
             note=note,
             rest=MAY_REST if steps and steps.may_rest else "",

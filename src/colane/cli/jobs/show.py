@@ -153,7 +153,7 @@ def _sharing(job: JobObject) -> Iterator[tuple[str, str]]:
         share = "" if asked is None else f", {percent(asked)} of its time asked"
         yield "takes turns", f"with {_names(sharing['lane_mates'])} in lane {lanes}{share}"
     if sharing["others"]:
-        yield "runs beside", f"{_names(sharing['others'])}, in lane {lanes}"
+        yield "runs", f"in lane {lanes}, at the same time as {_names(sharing['others'])} in other lanes"
     measured, predicted = sharing["slowdown_measured"], sharing["slowdown_predicted"]
     seen = "not known yet" if measured is None else f"{measured:.2f} times its step time alone"
     yield "slowdown", seen + ("" if predicted is None else f", predicted {predicted:.2f}")

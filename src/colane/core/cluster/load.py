@@ -162,14 +162,9 @@ class GpuLoad:
         return any(booking.key.gpus != 1 for booking in self.bookings)
 
     @property
-    def is_foreseeable(self) -> bool:
-        """Whether a job may join by prediction: there is none for a GPU that processes outside Colane use too."""
-        return self.is_joinable and not self.gpu.is_disturbed
-
-    @property
     def is_open(self) -> bool:
-        """Whether a job may join by paper A's rule, which needs the C of every job there."""
-        return self.is_foreseeable and all(booking.load is not None for booking in self.bookings)
+        """Whether a job may join by paper A's rule, which needs the C of every job there and knows of no others."""
+        return self.is_joinable and not self.gpu.is_disturbed and all(b.load is not None for b in self.bookings)
 
     def admits(self, sharing_domain: str) -> bool:
         """Whether all its jobs are in a newcomer's sharing domain."""

@@ -36,7 +36,7 @@ def situation_alone(
         cores: Cores it would have; None is enough.
     """
     gpu = loads[0].gpu
-    return Situation(gpu.type, len(loads), distance, gpu.sharing, near=near, cores=cores)
+    return Situation(gpu.type, len(loads), distance, gpu.way, near=near, cores=cores)
 
 
 def situation_beside(
@@ -93,7 +93,7 @@ def _among(
                 beside[booking.lane] = booking
     keys = tuple([booking.key for booking in beside.values()])
     gpu = load.gpu
-    return Situation(gpu.type, gpus, None, gpu.sharing, keys, tuple(lane_mates), rule, near)
+    return Situation(gpu.type, gpus, None, gpu.way, keys, tuple(lane_mates), rule, near)
 
 
 def _busy(booking: Booking) -> tuple[float, JobId]:

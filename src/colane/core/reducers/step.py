@@ -389,9 +389,11 @@ class Step:
         beliefs, contention = self.state.knowledge, self.config.contention
         for gpu in job.gpus_held:
             contended = is_contended(self.state, gpu.node, contention, self.now_s)
-            members, is_disturbed = partial(self._members, gpu), contended or self.state.gpus[gpu].gpu.is_disturbed
-            steps_min = beliefs.steps_min
-            if self.observer.sample(gpu, members, job.id, progress, steps_min, is_disturbed=is_disturbed):
+            members, others_use = partial(self._members, gpu), self.state.gpus[gpu].gpu.is_disturbed
+            full = self.observer.sample(
+                gpu, members, job.id, progress, beliefs.steps_min, others_use=others_use, is_spoilt=contended
+            )
+            if full:
                 self._learn_co_runners(self.observer.window(gpu, self._sharing(gpu), beliefs, self.now_s))
         node = None if job.placement is None else self.state.nodes.get(job.placement.node)
         if node is not None and len(node.node.gpus) > 1:

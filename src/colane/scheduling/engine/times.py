@@ -245,7 +245,7 @@ class Expected:
         came_s = max([jobs[b.job].start_s or now_s for b in load.bookings if b.job != job.id], default=since_s)
         came_s = min(now_s, max(since_s, came_s))
         together_s = self._step_s(job, situation_in(load, job.id, jobs))
-        alone_s = self._step_s(job, Situation(load.gpu.type, len(gpus), sharing=load.gpu.sharing))
+        alone_s = self._step_s(job, Situation(load.gpu.type, len(gpus), sharing=load.gpu.way))
         return max(0.0, came_s - since_s) / alone_s + max(0.0, now_s - came_s) / together_s
 
     def _step_s(self, job: Job, situation: Situation) -> float:

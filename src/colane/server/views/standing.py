@@ -22,6 +22,7 @@ from colane.model.progress import Progress
 from colane.model.words import count, percent, plural
 from colane.perf.composing import SOURCES
 from colane.perf.knowledge import Knowledge
+from colane.perf.observe import LEFT_MIN, OTHERS_WINDOW_S
 from colane.server.ground.sight import Sight
 from colane.server.store.store import FINISHED_JOBS, Store
 
@@ -68,7 +69,12 @@ def untaught(store: Store, sight: Sight, job: Job, running: Iterable[Progress]) 
     some = f", {len(disturbed)} of them" if len(disturbed) < len(stepping) else ", each" if len(stepping) > 1 else ""
     used = percent(sum(disturbed, 0.0) / len(disturbed))
     others = f"by work that is not Colane's, which used {used} of its devices"
-    return [f"nothing is known of its speed alone: {told}{some} disturbed {others}"]
+    lacking = f"runs there of {OTHERS_WINDOW_S:.0f} s and more teach how it goes in what they leave"
+    if job.gpu_count > 1:
+        lacking = "beside others jobs of one device alone are learnt"
+    elif min(disturbed) > 1 - LEFT_MIN:
+        lacking = "they leave too little to learn from"
+    return [f"nothing is known of its speed alone: {told}{some} disturbed {others}; {lacking}"]
 
 
 def _ended(store: Store, sight: Sight, family: str) -> Iterator[Seen]:

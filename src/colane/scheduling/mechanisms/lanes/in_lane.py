@@ -441,7 +441,7 @@ class Gains:
     def of(self, job: Job, spec: JobSpec, load: GpuLoad, lane: int) -> float | None:
         """By a job of this size in that lane of a GPU; None where nothing is known of such co-runners."""
         co_runners = tuple([(booking.key, booking.lane, self._weight(booking.job)) for booking in load.bookings])
-        asked = (spec.need, spec.weight, load.gpu.type, load.gpu.sharing, lane, co_runners)
+        asked = (spec.need, spec.weight, load.gpu.type, load.gpu.way, lane, co_runners)
         if asked not in self._known:
             self._known[asked] = self._gain(job, spec, load, lane)
         return self._known[asked]

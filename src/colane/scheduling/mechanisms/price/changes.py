@@ -518,7 +518,7 @@ class GpuChanges:
         else:
             memory = draft.beliefs.terms(spec, rest.gpu.type).memory
             fits = memory is not None and sum(memory) <= rest.left_bytes
-            fits = fits and rest.is_foreseeable and rest.admits(spec.sharing_domain)
+            fits = fits and rest.is_joinable and rest.admits(spec.sharing_domain)
         if not out and job.home:  # its host memory it has
             return fits and draft.has_room_at_home(job)
         if not out:

@@ -255,7 +255,7 @@ def _speedup_of(found: tuple[GpuLoad, Prediction]) -> float:
 
 
 def _partner(load: GpuLoad) -> Partner:
-    return load.bookings[0].key, load.gpu.sharing
+    return load.bookings[0].key, load.gpu.way
 
 
 # -- classes of which enough is known to share

@@ -147,7 +147,7 @@ class GpuGroup:
     def __init__(self, kind: Kind, members: Members, load: GpuLoad) -> None:
         self.kind: Final = kind
         self.load: Final = load
-        self.site: Final[Site] = (kind[1], load.gpu.sharing)
+        self.site: Final[Site] = (kind[1], load.gpu.way)
         self.order: Final = (*[str(booking.key) for booking in load.bookings], str(load.left_bytes))
         self.carried: Final = load.carried
         self.weight: Weight = weight_of(self.carried)
@@ -185,7 +185,7 @@ class GpuGroup:
 def sharing_domain_of(load: GpuLoad) -> str | None:
     """The domain whose jobs may join."""
     sharing_domain = load.bookings[0].sharing_domain
-    return sharing_domain if load.is_foreseeable and load.admits(sharing_domain) else None
+    return sharing_domain if load.is_joinable and load.admits(sharing_domain) else None
 
 
 GPU_GROUPS_MAX: Final = 1 << 14  # groups that are remembered at once though no GPU is in them
@@ -549,7 +549,7 @@ class GpuGroupIndex:
             return None
         members = tuple([self.co_runners.number(booking, jobs[booking.job].effective) for booking in load.bookings])
         kind = view.nodes[load.id.node].node.pool, load.gpu.type
-        key = kind, load.gpu.sharing, members, load.left_bytes, sharing_domain_of(load)
+        key = kind, load.gpu.way, members, load.left_bytes, sharing_domain_of(load)
         gpu_group = self._groups.get(key)
         if gpu_group is None:
             gpu_group = self._groups[key] = GpuGroup(kind, members, load)

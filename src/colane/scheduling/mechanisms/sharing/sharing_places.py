@@ -41,7 +41,7 @@ def is_seen(draft: Draft, load: GpuLoad) -> bool:
         return True
     first = draft.view.jobs[load.bookings[0].job].effective
     keys = tuple([booking.key for booking in load.bookings[1:]])
-    situation = Situation(load.gpu.type, 1, None, load.gpu.sharing, keys)
+    situation = Situation(load.gpu.type, 1, None, load.gpu.way, keys)
     return draft.beliefs.rate(first, situation).factors.gpu.source in SEEN
 
 

@@ -75,7 +75,7 @@ class SharingValues:
     def rate(self, spec: JobSpec, load: GpuLoad, others: Sequence[Booking]) -> Rate:
         """Of a job on a GPU, in a lane of its own beside these."""
         keys = tuple([booking.key for booking in others])
-        return self._draft.beliefs.rate(spec, Situation(load.gpu.type, 1, None, load.gpu.sharing, keys))
+        return self._draft.beliefs.rate(spec, Situation(load.gpu.type, 1, None, load.gpu.way, keys))
 
     def number(self, job: Job, spec: JobSpec, gpu_type: str) -> int | None:
         """Of a job as a co-runner on a GPU of a type; None where its memory or its time alone is not known."""
