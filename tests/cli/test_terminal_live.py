@@ -101,6 +101,19 @@ def test_a_shell_is_typed_at_resized_interrupted_left_and_come_back_to(shared_up
     assert "smaller now" in run_colane(["logs", str(job)], **shared_up.env).out
 
 
+def test_a_client_that_vanishes_leaves_its_job_to_the_jobs_own_rule(shared_up: Up) -> None:
+    with person(shared_up, "submit", "--pty", "--", *SHELL) as ann:
+        job = job_of(ann)
+        ann.sees("here> ")
+        os.kill(ann.pid, signal.SIGKILL)
+        os.waitpid(ann.pid, 0)
+    with person(shared_up, "attach", str(job)) as ann:
+        ann.types("echo still $((40+2))\n")
+        ann.sees("still 42")
+        ann.types("exit 0\n")
+        assert ann.leaves() == 0
+
+
 def runs(job: int, program: str) -> bool:
     """Whether a process of a job runs a program."""
     mark = f"COLANE_JOB_ID={job}\0".encode()

@@ -8,14 +8,16 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import nullcontext
 from getpass import getuser
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import Listener
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from colane.integrations.slurm import steps
+from colane.integrations.slurm import contact, scontrol, steps
 from colane.integrations.slurm.contact import SlurmError
 from colane.integrations.slurm.options import parse
 from colane.integrations.slurm.request import build
@@ -89,7 +91,9 @@ def test_a_script_runs_on_the_first_of_its_machines_and_srun_on_all(
     assert told == "2|2\n"
     assert sorted(nodes) == ["node-1", "node-2"]
     assert out.splitlines() == [
-        "2 2 2 1(x2) 0 1024", " ".join(nodes), f"one on {nodes[1]}, 0 of 1", "code 3",
+        "2 2 2 1(x2) 0 1024",
+        f"scontrol: {', '.join(nodes)}: no host name here, and no agent's own address stands for it",
+        " ".join(nodes), f"one on {nodes[1]}, 0 of 1", "code 3",
         ("srun: error: 4 tasks are more than this job has room for (2 tasks, 2 cores, 2 GPUs): sbatch --ntasks, or "
         "--overcommit"), "code 1",
         "0: 0 on 0", "1: 1 on 0", "2: 0 on 1", "3: 1 on 1",
@@ -98,6 +102,26 @@ def test_a_script_runs_on_the_first_of_its_machines_and_srun_on_all(
     tasks = [(tmp_path / f"task-{rank}").read_text() for rank in (0, 1)]
     assert tasks == [f"{rank} {rank} 0 2 {nodes[rank]}, of the script\n" for rank in (0, 1)]
     assert (tmp_path / "both").read_text() == 2 * f"{','.join(nodes)}\n"
+
+
+@pytest.mark.parametrize(
+    ("addresses", "printed", "said"),
+    [
+        (("127.0.0.2", "127.0.0.3"), ["127.0.0.2", "127.0.0.3"], ""),
+        (("127.0.0.2", "127.0.0.2"), ["n1.invalid", "n2.invalid"], "scontrol: n1.invalid, n2.invalid: no host name"),
+        (("127.0.0.2", "[::1]"), ["127.0.0.2", "::1"], ""),
+        (("127.0.0.2", "n2.invalid"), ["127.0.0.2", "n2.invalid"], "scontrol: n2.invalid: no host name"),
+    ],
+)
+def test_host_names_of_machines_resolve_or_it_is_said_that_they_do_not(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], addresses: tuple[str, ...],
+    printed: list[str], said: str,
+) -> None:  # fmt: skip
+    nodes = [{"name": f"n{at}.invalid", "address": f"http://{host}:1"} for at, host in enumerate(addresses, 1)]
+    monkeypatch.setattr(contact, "client", lambda: nullcontext(SimpleNamespace(nodes=lambda: nodes)))
+    assert scontrol.run(["show", "hostnames", "n[1-2].invalid"], "") == 0
+    told = capsys.readouterr()
+    assert (told.out.split(), told.err[: len(said)] if said else told.err) == (printed, said)
 
 
 TASKS = """#!/bin/bash

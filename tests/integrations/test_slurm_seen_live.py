@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from colane.integrations.slurm.main import INSTEAD
+from tests.cli.conftest import until
 from tests.integrations.conftest import Shell
 
 pytestmark = pytest.mark.live
@@ -95,6 +96,39 @@ def test_lists_by_other_names_and_as_json(shell: Shell) -> None:
     assert shell(*COLANE, "undrain", "here").code == 0
     assert re.fullmatch(r"\s+a fan\s+\S+ \S+T\S+ here\n", line), line
     assert shell("scancel", job).code == 0
+
+
+def test_each_word_about_jobs_and_machines_tells_what_slurms_does_or_names_the_way(shell: Shell) -> None:
+    runs = shell("sbatch", "--parsable", "--gres=gpu:1", "-n", "2", "--wrap", "sleep 300").out.strip()
+    waits = shell("sbatch", "--parsable", "--hold", "--priority=7", "--wrap", "true").out.strip()
+    until(lambda: shell("squeue", "-h", "-j", runs, "-o", "%t").out == "R\n", "it runs")
+    told = {
+        ("sprio", "-h", "-j", waits, "-o", "%i %Y"): rf"{waits} -?[0-9]+",
+        ("sprio", "-l"): r"(?s) *JOBID PARTITION .*",
+        ("sstat", "-n", "-P", "-j", runs, "-o", "JobID,NTasks"): rf"{runs}\|2",
+        ("sstat", "-n", "-P", "-j", f"{runs}.batch", "-o", "JobID,AvePages"): rf"{runs}\|",
+        ("sinfo", "-h", "-o", "%C"): r"[0-2]/[0-2]/0/2",
+        ("sinfo", "-h", "-O", "cpusstate:9,partitionname:8"): r"[0-2]/[0-2]/0/2 +default *",
+        ("sinfo", "-h", "-N", "-l"): r" *here +1 +default\* +mix",
+        ("squeue", "-h", "-M", "all", "-j", runs, "-O", "jobid:8,tres-alloc:30"): rf"{runs} +cpu=1,node=1,gres/gpu=1 *",
+        ("seff", runs): rf"(?s)Job ID: {runs}\n.*State: RUNNING.*GPU Utilized: .* of 1",
+    }
+    for words, expected in told.items():
+        assert re.fullmatch(expected, (said := shell(*words)).out.rstrip("\n")), said
+    ways = {
+        ("sprio", "-w"): "--weights is not done here: a job's priority is the number that its owner asked for",
+        ("sinfo", "--json"): "--json is not done here: see colane nodes --json",
+        ("sacct", "--json"): "--json is not done here: see colane ps --all --json",
+        ("squeue", "--yaml"): "--yaml is not done here: see colane ps --json",
+        ("squeue", "-M", "b"): "-M b is not done here: there is one cluster, that of COLANE_URL",
+        ("scontrol", "show", "job", runs, "--json"): "--json is not done here: see colane show JOB --json, ",
+        ("scontrol", "reconfigure"): "reconfigure is not done here: 'colane config reload' reads limits and channels",
+    }
+    for words, way in ways.items():
+        assert (said := shell(*words)).code == 1
+        assert said.err.startswith(f"{words[0]}: error: {way}"), said
+        assert len(said.err.splitlines()) == 1
+    assert shell("scancel", runs, waits).code == 0
 
 
 def test_what_is_not_done_names_another_way(shell: Shell) -> None:

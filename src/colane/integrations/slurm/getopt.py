@@ -61,6 +61,8 @@ def read(words: Sequence[str], valued: str, flags: str, *, refused: Mapping[str,
             if not left:
                 raise SlurmError(f"{name} needs a value")
             value = left.pop(0)
+        if long == "clusters" and value not in {"all", "colane"}:
+            raise SlurmError(f"{name} {value} is not done here: there is one cluster, that of COLANE_URL")
         said.setdefault(long, []).append(value)
     return VerbWords(said, rest)
 

@@ -26,7 +26,7 @@ INSTEAD: Final = {
 """Verbs that are refused, with Colane's own way."""
 # verbs that are others with these options before their own
 AS: Final = {
-    "sstat": ("sacct", ("--state=RUNNING", "--format=JobID,MaxRSS,TotalCPU,Elapsed,NodeList")),
+    "sstat": ("sacct", ("--state=RUNNING", "--format=JobID,NTasks,AveCPU,AveRSS,MaxRSS,Elapsed,NodeList")),
     "sprio": ("squeue", ("--states=PENDING", "--format=%.15i %.9P %.8u %.10Q")),
 }
 VERSION: Final = "slurm 25.11.0-colane"  # what `--version` says: programs that depend on Slurm read a number from it
@@ -66,6 +66,10 @@ def _run(verb: str, shims: str, words: Sequence[str]) -> int:
         raise SlurmError(f"is not done here: {INSTEAD[verb]}")
     if verb == "sshare":  # there are no accounts, so there are no shares in them
         return 0
+    if verb == "sprio":
+        if {"-w", "--weights"} & set(words):
+            raise SlurmError("--weights is not done here: a job's priority is the number that its owner asked for")
+        words = [word.replace("%Y", "%Q") for word in words]
     verb, before = AS.get(verb, (verb, ()))
     code: int = import_module(f"colane.integrations.slurm.{verb}").run([*before, *words], shims)
     return code

@@ -33,6 +33,14 @@ def _state(row: SlurmRow) -> str:
     return "RUNNING" if row.state in {"CONFIGURING", "COMPLETING", "SUSPENDED"} else row.state
 
 
+def _cpu(row: SlurmRow, tasks: int) -> str:
+    return long_duration(row.used["cores"] * row.used["ran"] / tasks) if "cores" in row.used else ""
+
+
+def _memory(row: SlurmRow, tasks: int) -> str:
+    return f"{row.used['host-memory'] / 1024 / tasks:.0f}K" if "host-memory" in row.used else ""
+
+
 COLUMNS: Final[Mapping[str, tuple[str, int, Callable[[SlurmRow], object]]]] = {
     name.lower(): (name, width, value)
     for name, width, value in (
@@ -48,8 +56,11 @@ COLUMNS: Final[Mapping[str, tuple[str, int, Callable[[SlurmRow], object]]]] = {
         ("NCPUS", 10, lambda row: row.cores),
         ("CPUTime", 10, lambda row: long_duration(row.cores * row.elapsed_s)),
         ("CPUTimeRAW", 10, lambda row: int(row.cores * row.elapsed_s)),
-        ("TotalCPU", 10, lambda row: long_duration(row.used["cores"] * row.used["ran"]) if "cores" in row.used else ""),
-        ("MaxRSS", 10, lambda row: f"{row.used['host-memory'] / 1024:.0f}K" if "host-memory" in row.used else ""),
+        ("TotalCPU", 10, lambda row: _cpu(row, 1)),
+        ("AveCPU", 10, lambda row: _cpu(row, int(row.tasks))),
+        ("AveRSS", 10, lambda row: _memory(row, int(row.tasks))),
+        ("NTasks", 8, lambda row: row.tasks),
+        ("MaxRSS", 10, lambda row: _memory(row, 1)),
         ("NNodes", 8, lambda row: row.node_count),
         ("AllocNodes", 10, lambda row: len(row.job.get("nodes") or [])),
         ("AllocTRES", 10, lambda row: row.tres),
@@ -76,8 +87,8 @@ COLUMNS: Final[Mapping[str, tuple[str, int, Callable[[SlurmRow], object]]]] = {
 """Columns by name in small letters: as Slurm writes the name, how wide, and what of a job."""
 
 UNKNOWN: Final = frozenset({
-    "averss", "maxvmsize", "avevmsize", "usercpu", "systemcpu",
-    "avecpu", "mincpu", "maxdiskread", "maxdiskwrite", "avediskread", "avediskwrite", "ntasks", "maxpages", "avepages",
+    "maxvmsize", "avevmsize", "usercpu", "systemcpu",
+    "mincpu", "maxdiskread", "maxdiskwrite", "avediskread", "avediskwrite", "maxpages", "avepages",
     "consumedenergy", "consumedenergyraw", "group", "uid", "gid", "assoc", "blockid", "layout", "eligible", "planned",
     "suspended", "tresusageinmax", "tresusageintot", "tresusageinave", "wckey", "reservation", "flags", "constraints",
 })  # fmt: skip
@@ -136,7 +147,7 @@ def run(words: Sequence[str], shims: str) -> int:
     return 0
 
 
-USED: Final = frozenset({"maxrss", "totalcpu"})
+USED: Final = frozenset({"maxrss", "totalcpu", "averss", "avecpu"})
 
 
 def used_by(scheduler: Client, row: SlurmRow) -> Mapping[str, float]:

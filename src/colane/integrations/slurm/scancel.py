@@ -92,14 +92,13 @@ def _parent(pid: int) -> int:
 
 
 VALUED: Final = (
-    "-u,--user -n,--name,--jobname -t,--state -p,--partition -s,--signal -A,--account -q,--qos -w,--nodelist"
+    "-u,--user -n,--name,--jobname -t,--state -p,--partition -s,--signal -A,--account -q,--qos -w,--nodelist "
+    "-M,--clusters"
 )
 FLAGS: Final = "--me -b,--batch -f,--full -Q,--quiet -v,--verbose -H,--hurry -c,--ctld --wckey"
 REFUSED: Final = {
     "-i": "leave it out: it does not ask",
     "--interactive": "leave it out: it does not ask",
-    "-M": "there is one cluster, that of COLANE_URL",
-    "--clusters": "there is one cluster, that of COLANE_URL",
 }
 KILL: Final = 9
 

@@ -36,7 +36,7 @@ CHANGES: Final = {
 ELSEWHERE: Final = {
     f"{REQUEUE.deed}hold": f"{REQUEUE.deed}, then hold",
     "top": "there is no order that users change",
-    "reconfigure": "settings are read when the scheduler starts",
+    "reconfigure": "'colane config reload' reads limits and channels again, others when the scheduler starts",
     "create": "machines join by themselves: colane agent",
     "delete": "see colane nodes",
     "shutdown": "stop the scheduler's process",
@@ -179,6 +179,8 @@ def _show(words: Sequence[str], *, is_line: bool) -> int:
         "reservations": _reservations,
     }  # fmt: skip
     what, _, joined = what.partition("=")
+    if {"--json", "--yaml"} & set(words):
+        raise SlurmError("--json is not done here: see colane show JOB --json, colane nodes --json")
     if what not in shown:
         raise SlurmError(
             f"show {what or 'nothing'} is not done here: show job, node, partition, res, config or hostnames"
@@ -197,11 +199,15 @@ def _hosts(text: str) -> list[str]:
         raise SlurmError(f"show hostnames: {error}") from error
     if all(map(_resolves, names)):
         return names
+    found = names
     with suppress(SchedulerError), contact.client() as scheduler:
         hosts = {node["name"]: urlsplit(node["address"]).hostname for node in scheduler.nodes()}
         found = [name if _resolves(name) else hosts.get(name) or name for name in names]
-        return found if len(set(found)) == len(set(names)) else names  # agents of one machine are told apart by name
-    return names
+    if len(set(found)) < len(set(names)):
+        found = names  # agents of one machine are told apart by name
+    if lost := [name for name in found if not _resolves(name)]:
+        contact.note("scontrol", f"{', '.join(lost)}: no host name here, and no agent's own address stands for it")
+    return found
 
 
 @lru_cache

@@ -48,6 +48,7 @@ LONG_STATES: Final[Mapping[str, str]] = {
 USES: Final = {"alloc": "A", "mix": "A", "idle": "I"}
 """Whether a machine is allocated or idle, by its state; out of use in any other."""
 
+
 Column = tuple[str, Callable[[Sequence[SlurmNode]], object]]
 
 LETTERS: Final[Mapping[str, Column]] = {
@@ -86,7 +87,8 @@ SUMMARY: Final = "%9P %.5a %.10l %.16F %N"
 OF_NODES: Final = "%.12N %.6D %.9P %.6t"
 REASONS: Final = "%.20E %.9u %.19H %N"
 _LETTER: Final = re.compile(r"%(?P<right>\.?)(?P<width>[0-9]*)(?P<letter>[A-Za-z])")
-VALUED: Final = "-p,--partition -n,--nodes -o,--format -O,--Format -t,--states"
+VALUED: Final = "-p,--partition -n,--nodes -o,--format -O,--Format -t,--states -M,--clusters"
+REFUSED: Final = {"--json": "see colane nodes --json", "--yaml": "see colane nodes --json"}
 FLAGS: Final = (
     "-h,--noheader -N,--Node -l,--long -s,--summarize -a,--all -e,--exact -v,--verbose -r,--responding "
     "-R,--list-reasons -T,--reservation"
@@ -96,7 +98,7 @@ FLAGS: Final = (
 def run(words: Sequence[str], shims: str) -> int:
     """List machines; return the exit code. Raises SlurmError: an option is not known."""
     del shims
-    asked = getopt.read(words, VALUED, FLAGS)
+    asked = getopt.read(words, VALUED, FLAGS, refused=REFUSED)
     with contact.client() as scheduler:
         pools_told = scheduler.pools()
         if asked.has("reservation"):

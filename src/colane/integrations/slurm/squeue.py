@@ -128,15 +128,14 @@ _LETTER: Final = re.compile(r"%(?P<right>\.?)(?P<width>[0-9]*)(?P<letter>[A-Za-z
 
 VALUED: Final = (
     "-j,--jobs -u,--user -t,--states -o,--format -O,--Format -n,--name -p,--partition -w,--nodelist -S,--sort "
-    "-A,--account -q,--qos"
+    "-A,--account -q,--qos -M,--clusters"
 )
 FLAGS: Final = (
     "-h,--noheader --me --start -l,--long -r,--array -a,--all --hide --array-unique -v,--verbose --local "
     "--only-job-state --json"
 )
 REFUSED: Final = {
-    "-i": "use watch(1)", "--iterate": "use watch(1)", "-M": "there is one cluster, that of COLANE_URL",
-    "--clusters": "there is one cluster, that of COLANE_URL", "-s": "steps are no jobs here",
+    "-i": "use watch(1)", "--iterate": "use watch(1)", "-s": "steps are no jobs here",
     "--steps": "steps are no jobs here", "--yaml": "see colane ps --json",
 }  # fmt: skip
 
