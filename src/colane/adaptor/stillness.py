@@ -107,7 +107,7 @@ def look() -> ThreadsSeen:
             number = numbers.get(ident)
             found.places[ident] = (id(frame.f_code), frame.f_lasti, number and _place(number))
             if number:
-                found.ran_ns[ident] = _ran_ns(number)
+                found.ran_ns[ident] = int((_said_of(number, "schedstat") or ["0"])[0])  # 0: the kernel does not say
     return found
 
 
@@ -120,11 +120,6 @@ def computes(last: ThreadsSeen, now: ThreadsSeen) -> bool:
 def _place(thread: int) -> str:
     """Where a thread of this process waits, `running` while it does not; empty where the kernel does not say."""
     return " ".join(_said_of(thread, "syscall")[-2:])
-
-
-def _ran_ns(thread: int) -> int:
-    """How long a thread has run, 0 where the kernel does not say."""
-    return int((_said_of(thread, "schedstat") or ["0"])[0])
 
 
 def _said_of(thread: int, what: str) -> list[str]:

@@ -59,21 +59,14 @@ class EpochMember(NamedTuple):
     serves: bool = False  # whether it answers requests
 
 
-class _Used(NamedTuple):
-    """Others had had so much of a job's GPU at a time."""
-
-    at_s: float
-    others_s: float
-
-
 @dataclass(slots=True)
 class _EpochTrack:
     """One member's samples within an epoch."""
 
     first: StepMark | None = None  # where this window began
     last: StepMark | None = None  # how far it has come
-    first_used: _Used | None = None  # what others had had when this window began
-    last_used: _Used | None = None  # by now
+    first_used: tuple[float, float] | None = None  # when this window began, and what others had had of its GPU by then
+    last_used: tuple[float, float] | None = None  # the same now
     latest: Progress | None = None  # the last sample
     # answers that it may have given before the epoch; None before it was seen to step
     answers_before: int | None = None
@@ -85,7 +78,7 @@ class _EpochTrack:
         self.latest = progress
         mark = step_mark(progress)
         if mark is not None and progress.last_step_s is not None and progress.last_step_s >= since_s:
-            used = None if progress.others_s is None else _Used(progress.at_s, progress.others_s)
+            used = None if progress.others_s is None else (progress.at_s, progress.others_s)
             if self.first is None:
                 self.first, self.first_used = mark, used
             self.last, self.last_used = mark, used
@@ -113,9 +106,9 @@ class _EpochTrack:
     def left_ratio(self) -> float | None:
         """Part of this window that others left of its GPU; None where that is not told, as by an agent begun anew."""
         first, last = self.first_used, self.last_used
-        if first is None or last is None or last.at_s <= first.at_s or last.others_s < first.others_s:
+        if first is None or last is None or last[0] <= first[0] or last[1] < first[1]:
             return None
-        return max(0.0, 1.0 - (last.others_s - first.others_s) / (last.at_s - first.at_s))
+        return max(0.0, 1.0 - (last[1] - first[1]) / (last[0] - first[0]))
 
     @property
     def answer_p99_s(self) -> Value | None:

@@ -17,7 +17,6 @@ from colane.api.nodes import (
     GangObject,
     LaunchObject,
     NodeObject,
-    SaveObject,
     TurnsObject,
 )
 from colane.api.of_record import ProgressObject, as_object
@@ -150,17 +149,12 @@ def _desired_job(job: DesiredJobObject) -> DesiredJob:
         to_host=bool(job.get("to_host")),
         at_rest=bool(job.get("at_rest")),
         meeting=_meeting(job.get("gang")),
-        save=_save(save) if save else None,
+        save=SaveRequest(save["signal"], save["number"], save.get("ranks", 0)) if save else None,
         memory_limit_bytes=job.get("memory_limit_bytes") or 0,
         bandwidth_ratio=job.get("bandwidth_ratio", 1.0),
         memory=Memory(*memory[: len(Memory._fields)]) if memory else None,
         because=job.get("because") or "",
     )
-
-
-def _save(part: SaveObject) -> SaveRequest:
-    """Read how a job is asked to save, without what a newer scheduler says besides."""
-    return SaveRequest(part["signal"], part["number"], part.get("ranks", 0))
 
 
 def _meeting(part: GangObject | None) -> Meeting | None:

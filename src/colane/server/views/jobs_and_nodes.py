@@ -411,7 +411,7 @@ def _desired(
         "on_host": job.is_on_host,
         "save": _save(job),
         "steps_total": steps_total,
-        "flush": _flushes(placement, node, memory.tight),
+        "flush": any(slot.gpu.number in memory.tight for slot in placement.slots_on(node)),
         "memory": memory.booked.get(job.id),
     }
 
@@ -426,10 +426,6 @@ def _save(job: Job) -> SaveObject | None:
     if ranks:
         asked["ranks"] = ranks
     return asked
-
-
-def _flushes(placement: Placement, node: str, tight: frozenset[int]) -> bool:
-    return any(slot.gpu.number in tight for slot in placement.slots_on(node))
 
 
 def _gang(placement: Placement, node: str, nodes: Mapping[str, NodeRecord]) -> GangObject | None:
