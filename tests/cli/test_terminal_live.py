@@ -108,6 +108,7 @@ def test_a_client_that_vanishes_leaves_its_job_to_the_jobs_own_rule(shared_up: U
         os.kill(ann.pid, signal.SIGKILL)
         os.waitpid(ann.pid, 0)
     with person(shared_up, "attach", str(job)) as ann:
+        ann.sees("comes back\r\n")
         ann.types("echo still $((40+2))\n")
         ann.sees("still 42")
         ann.types("exit 0\n")
