@@ -107,7 +107,6 @@ class PoolJobs:
     elastic: int = 0  # how many may have several sizes
     homes: Counter[str] = field(default_factory=Counter)  # how many wait parked to come back, by where they may
     _movable: list[tuple[float, JobId]] = field(default_factory=list)
-    cuts: int = 0  # how many plans in a row have left all they had to decide to the next step
     _gangs: list[tuple[float, JobId]] = field(default_factory=list)
 
     def past_min_runtime(self, now_s: float, quantum_s: float, since_s: float = -inf) -> Iterator[JobId]:

@@ -37,6 +37,8 @@ LOOKS_SEEN_MAX: Final = 64  # the same where no more is looked at than what has 
 
 EVERY_WAY_MAX: Final = 3  # of so many jobs on a GPU any may stay when another comes
 
+WORK_A_WAY: Final = 2  # to work out one takes as long as to look at so many jobs
+
 SLACK: Final = 1e-9  # part of a price by which two sums of the same terms may differ
 
 
@@ -160,7 +162,7 @@ class PlaceSearch:
             kept: dict[int, list[Regrouping]] = gpu_group.worked_out if may_leave else gpu_group.joins
             ways, gpus = kept.get(numbers[kind]), given
             if ways is None:
-                changes.worked_out += 1
+                changes.draft.view.work(WORK_A_WAY)
                 ways = kept[numbers[kind]] = changes.ways(job, gpu_group, may_leave=may_leave)
             for way in ways:
                 changes.looks += 1
@@ -227,7 +229,6 @@ class GpuChanges:
         draft: Where decisions are made.
         values: What sharing is worth.
         looks: So much was looked at: changes, and ways to come to GPUs that are alike.
-        worked_out: So many ways to come to GPUs that are alike were not known from plans before.
         price: Of a job.
         may_leave: Whether any job may have its place taken by now.
         lowest: Priority of those that run.
@@ -240,7 +241,6 @@ class GpuChanges:
         self._jobs_max = jobs_max
         self.values = SharingValues(context.draft, context.pool, jobs_max - 1, context.queue)
         self.looks = 0
-        self.worked_out = 0
         self._looks_at_all = context.explains or context.draft.view.news(context.pool) is None
         self.price = context.queue.weigh
         live = context.draft.view.derived(LiveJobs).pool(context.pool)

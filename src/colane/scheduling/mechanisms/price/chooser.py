@@ -73,12 +73,6 @@ LOOKS_A_PLAN: Final = 2048
 """A plan that has looked at so much more after its first change, and at as much as for that, leaves the rest to the
 next step (`Replan.goes_on`): it ends soon, and looking at all anew in each costs no more than what they change."""
 
-WAYS_A_PLAN: Final = 512
-"""A plan that has worked out so many ways to come to GPUs that are alike before its first change leaves all to the next
-step: they are kept, so that it decides the same then."""
-
-CUTS_MAX: Final = 32  # so often in a row; if what is kept does not last that long, it is all worked out at once
-
 SLOWER_TOGETHER: Final = SplitReasons(Why.SPLIT, Why.SPLIT_BY_STOPPING)
 
 SHARED_MAX: Final = 256
@@ -155,7 +149,6 @@ class _Chooser:
         self._back = BoundReturn(context)
         self._lent = next((source for source in context.bound_sources if source.frees_host), None)
         self._live = context.draft.view.derived(LiveJobs).pool(context.pool)
-        self._is_cut = False
         self._promised: set[JobId] = set()
         self._closed: set[GpuId] = set()
         self._searches: dict[JobId, PlaceSearch] = {}
@@ -194,16 +187,15 @@ class _Chooser:
         self._start_whole()
         self._look()
         enough = 0
-        while (change := self._best()) is not None or self._is_cut:
+        while (change := self._best()) is not None:
             looks = self._changes.looks
-            if change is not None and not enough:
+            if not enough:
                 enough = looks + max(LOOKS_A_PLAN, looks)
-            elif change is None or self._draft.is_long or (looks > enough and not self._context.explains):
-                self._draft.go_on(self._pool, anew=change is None or self._draft.is_long)
+            elif self._draft.is_long or (looks > enough and not self._context.explains):
+                self._draft.go_on(self._pool, anew=self._draft.is_long)
                 return
             self._make(change)
             self._look()
-        self._live.cuts = self._live.cuts if self._context.explains else 0
         if self._settings.parts:
             self._part()
         self._settle()
@@ -220,7 +212,7 @@ class _Chooser:
             return
         if len(live.demands) == 1 and 1 in live.demands:  # gangs look at what is left anew
             self._open = dict.fromkeys(self._gpus_started_on)
-            if self._best() is None and not self._is_cut:
+            if self._best() is None:
                 draft.settle(self._pool)
 
     def _keep_what_is_made(self) -> None:
@@ -261,8 +253,6 @@ class _Chooser:
         heads, movers = self._heads(), self._movers
         priorities = {job.spec.priority for job in heads} | {mover.job.spec.priority for mover in movers}
         for priority in sorted(priorities, reverse=True):
-            if self._is_cut:
-                return None
             best = self._best_of(
                 [job for job in heads if job.spec.priority == priority],
                 [mover for mover in movers if mover.job.spec.priority == priority],
@@ -276,28 +266,14 @@ class _Chooser:
         for job in heads:
             if best is not None and self._queue.weigh(job) <= best.net:
                 break
-            if self._has_worked_much():
-                return None
             change = self._of_waiting(job, 0.0 if best is None else best.net)
             best = change or best
         for mover in movers:
             if mover.most <= (0.0 if best is None else best.net):
                 break
-            if self._has_worked_much():
-                return None
             if is_untouched(self._draft, mover.load) and mover.load.id not in self._closed:
                 best = self._elsewhere(mover, 0.0 if best is None else best.net) or best
         return best
-
-    def _has_worked_much(self) -> bool:
-        """Whether so much was worked out anew that what else there is waits: the next plan knows it, and goes on."""
-        if self._changes.worked_out < WAYS_A_PLAN or self._context.explains or self._live.cuts >= CUTS_MAX:
-            return self._is_cut
-        if self._draft.actions:  # then what is looked at bounds it
-            return False
-        self._live.cuts += 1
-        self._is_cut = True
-        return True
 
     # -- jobs that wait
 
