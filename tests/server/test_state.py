@@ -10,7 +10,9 @@ import pytest
 
 from colane.api.states import LiveState, read
 from colane.cli import app
+from colane.cli.errors import FailureError
 from colane.client.client import Event
+from colane.client.errors import Refused
 from colane.lab.commands.export import export_state
 from colane.lab.simulate.ledger import STATES
 from colane.lab.simulate.request import KeptRun, inputs, load
@@ -134,3 +136,16 @@ async def test_asking_changes_nothing_and_no_command_is_told() -> None:
         assert w.service.driver.core.state is before
         assert set(standing.state.jobs) == set(before.jobs)
         assert standing.limits == w.service.driver.core.config.limits
+
+
+async def test_an_older_scheduler_is_named(tmp_path: Path) -> None:
+    async with world(policy="fifo") as w:
+        await all_kinds(w)
+        answers = await told(w)
+
+    def state() -> bytes:
+        raise Refused(404, ())
+
+    answers.state = state  # type: ignore[method-assign]
+    with pytest.raises(FailureError, match="the scheduler is older and tells no state"):
+        export_state(answers, tmp_path / "state")  # type: ignore[arg-type]

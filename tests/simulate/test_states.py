@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from colane.api.states import StateError, read, write
+from colane.cli import app
 from colane.core.policy import Policy
 from colane.cpu.config import TuningConfig
 from colane.lab.simulate.config import DriverConfig
@@ -135,3 +139,40 @@ def test_what_is_no_state_is_refused_and_nothing_is_run(data: bytes, said: str) 
 def test_what_cannot_be_kept_is_named() -> None:
     with pytest.raises(StateError, match="cannot be kept"):
         write({"a": lambda: 1})
+
+
+WORDS = ["simulate", "-c", "dgx1", "-t", "poisson:jobs=40,gap=20", "-p", "colane", "--json"]
+
+
+def test_commands_cut_a_simulation_and_go_on_with_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def told(*words: str) -> dict[str, Any]:
+        assert app.run([*words]) in {0, 130}
+        found: dict[str, Any] = json.loads(capsys.readouterr().out)
+        return {name: value for name, value in found["runs"][0].items() if name not in {"decision_s", "wall_s"}}
+
+    state = str(tmp_path / "cut.state")
+    whole, cut = told(*WORDS), told(*WORDS, "--for", "300", "--state", state)
+    assert cut != whole
+    assert told("simulate", "--from", state, "--json") == whole
+    assert told("simulate", "--from", state, "-p", "fifo", "--json") != whole
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([*WORDS, "--state", "x.state"], "--state: is of one run that is cut: say --for"),
+        ([*WORDS, "-p", "fifo", "--for", "9", "--state", "x.state"], "one --policy"),
+        ([*WORDS, "--for", "soon"], "--for: must be a duration"),
+        ([*WORDS, "--for", "99d", "--state", "x.state"], "all jobs had ended before that"),
+        (["simulate", "--from", "none.state"], "none.state: cannot be read: No such file"),
+        (["simulate", "--from", "/etc/hostname"], "is no state of Colane's"),
+        (["whatif", "--past", "/etc/hostname", "--nodes", "+1"], "is no state of Colane's"),
+    ],
+)
+def test_what_cannot_be_kept_or_begun_is_told_in_a_line(
+    words: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert app.run(words) not in {0, 130}
+    assert said in " ".join(capsys.readouterr().err.split())
+    assert not list(tmp_path.iterdir())

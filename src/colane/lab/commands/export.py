@@ -20,6 +20,7 @@ import typer
 from colane.cli import output
 from colane.cli.errors import FailureError, MisuseError, writing
 from colane.cli.jobs import objects as jobs
+from colane.client.errors import Refused
 from colane.client.told import in_force
 from colane.model.hardware import CPU_DEVICE_TYPE
 from colane.model.phases import ENDED, STEPPING
@@ -267,7 +268,13 @@ def export_state(scheduler: Client, path: Path) -> KeptRun:
 
     with TemporaryDirectory(prefix="colane-state-") as folder:
         now_s = time.time()
-        made, told = export_jobs(scheduler, {}, Path(folder), TimeWindow(0.0, now_s), now_s), scheduler.state()
+        made = export_jobs(scheduler, {}, Path(folder), TimeWindow(0.0, now_s), now_s)
+        try:
+            told = scheduler.state()
+        except Refused as refused:
+            if refused.status != 404:
+                raise
+            raise FailureError("the scheduler is older and tells no state: upgrade it, or say --since") from refused
         loaded, table = load(request_of(Path(folder)), 0), measured.read(made.measured)
     live: states.LiveState = states.read(told)
     named = {f"job-{one.id}": one for one in live.state.jobs.values()}
