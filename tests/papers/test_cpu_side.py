@@ -12,7 +12,18 @@ from colane.cli import app
 from colane.cpu.tuner import EPSILON_RATIO, STEPS_MAX, TunerName
 from colane.lab.papers import cpu_side
 from colane.lab.papers.claims import ClaimVerdict, Judgement, table
-from colane.lab.papers.cpu_month import CODA, COLANE, DRF, FIFO, MAIN, NO_ELIMINATOR, MonthNumbers, month, numbers_of
+from colane.lab.papers.cpu_month import (
+    CODA,
+    COLANE,
+    DRF,
+    FIFO,
+    MAIN,
+    NO_ELIMINATOR,
+    MonthNumbers,
+    month,
+    numbers_of,
+    run_month,
+)
 from colane.lab.papers.cpu_side import CpuEvaluation, cpu_jobs_within, evaluate, loss_percent
 from colane.lab.papers.cpu_tuning import PUBLISHED_STEPS, slower_gpu, stated_curve
 from colane.lab.papers.cpu_world import CpuMonthWorld, best_cores
@@ -167,3 +178,14 @@ def test_the_page_says_what_is_found(found: CpuEvaluation) -> None:
         for text in (table(found.claims), parts("D")[1])
     )
     assert here == there
+
+
+def test_the_page_has_the_numbers_of_the_whole_month() -> None:
+    """Those of the three policies that the paper compares, as `colane paper D` runs them."""
+    ran, page = run_month(month(cpu_side.MONTH_JOBS, cpu_side.MONTH_SEED), MAIN), parts("D")[1]
+    for columns in (
+        ("used_active", "used", "active_queueing"), ("fragmented",), ("gpu_over_10min", "gpu_over_1h", "gpu_at_once"),
+        ("cpu_at_once", "cpu_in_3min"),
+    ):  # fmt: skip
+        each = {name: [f"{getattr(one.numbers, column):.1f}" for column in columns] for name, one in ran.items()}
+        assert "; ".join(f"{name} {' / '.join(values)}" for name, values in each.items()) in page

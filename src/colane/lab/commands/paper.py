@@ -146,24 +146,13 @@ def _print(claims: tuple[Claim, ...], folder: Path | None, *, is_quick: bool) ->
 
 
 def _write(found: Evaluation, out: Path, figure_inch: float | None) -> None:
-    from colane.lab.papers.claims import table  # noqa: PLC0415 - imported late
+    """Every stated number and order as a row with the claim's verdict and world, then figures and tables of its own."""
+    from colane.lab.papers import cpu_side, sharing_plots, topology_plots  # noqa: PLC0415 - imported late
+    from colane.lab.papers.claims import row_of_stated, table  # noqa: PLC0415
+    from colane.lab.papers.sharing import SharingEvaluation  # noqa: PLC0415
+    from colane.lab.papers.topology import TopologyEvaluation  # noqa: PLC0415
     from colane.lab.report import simulated_writer as writer  # noqa: PLC0415 - matplotlib comes with it
     from colane.lab.report import style  # noqa: PLC0415
-
-    with writing(f"--out: {out}"), style.as_wide_as(figure_inch):
-        out.mkdir(parents=True, exist_ok=True)
-        _write_rows(found, out / "claims.csv")
-        text = json.dumps({"claims": [claim.as_object() for claim in found.claims]}, indent=1, ensure_ascii=False)
-        (out / "claims.json").write_text(text + "\n", encoding="utf-8")
-        (out / "claims.md").write_text(table(found.claims), encoding="utf-8")
-        for experiment in found.experiments:
-            writer.write(_study(experiment), out / experiment.name)
-        _draw(found, out)
-
-
-def _write_rows(found: Evaluation, path: Path) -> None:
-    """Every stated number and order as a row, with the claim's verdict and world."""
-    from colane.lab.papers.claims import row_of_stated  # noqa: PLC0415 - imported late
 
     rows = [
         {"claim": claim.id, "what is claimed": claim.claim, **row_of_stated(one), "verdict": claim.told}
@@ -171,25 +160,24 @@ def _write_rows(found: Evaluation, path: Path) -> None:
         for claim in found.claims
         for one in claim.stated
     ]
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, list(rows[0]))
-        writer.writeheader()
-        writer.writerows(rows)
-
-
-def _draw(found: Evaluation, out: Path) -> None:
-    """Figures and tables of an evaluation that has its own."""
-    from colane.lab.papers import cpu_side, sharing_plots, topology_plots  # noqa: PLC0415 - imported late
-    from colane.lab.papers.sharing import SharingEvaluation  # noqa: PLC0415
-    from colane.lab.papers.topology import TopologyEvaluation  # noqa: PLC0415
-
-    if isinstance(found, SharingEvaluation):
-        sharing_plots.draw(found, out)
-    if isinstance(found, TopologyEvaluation):
-        for scenario in found.scenarios:
-            topology_plots.draw(scenario, out)
-    if isinstance(found, cpu_side.CpuEvaluation):
-        cpu_side.write_tables(found, out)
+    with writing(f"--out: {out}"), style.as_wide_as(figure_inch):
+        out.mkdir(parents=True, exist_ok=True)
+        with (out / "claims.csv").open("w", newline="", encoding="utf-8") as file:
+            written = csv.DictWriter(file, list(rows[0]))
+            written.writeheader()
+            written.writerows(rows)
+        text = json.dumps({"claims": [claim.as_object() for claim in found.claims]}, indent=1, ensure_ascii=False)
+        (out / "claims.json").write_text(text + "\n", encoding="utf-8")
+        (out / "claims.md").write_text(table(found.claims), encoding="utf-8")
+        for experiment in found.experiments:
+            writer.write(_study(experiment), out / experiment.name)
+        if isinstance(found, SharingEvaluation):
+            sharing_plots.draw(found, out)
+        if isinstance(found, TopologyEvaluation):
+            for scenario in found.scenarios:
+                topology_plots.draw(scenario, out)
+        if isinstance(found, cpu_side.CpuEvaluation):
+            cpu_side.write_tables(found, out)
 
 
 def _study(experiment: Experiment) -> Study:
