@@ -529,6 +529,18 @@ def test_a_policy_all_of_whose_plans_are_refused_ends_in_a_failure(
     assert re.search(r"nowhere started no job: its \d+ plans? could not be carried out, the first at 0 s: ", said)
 
 
+def test_a_policy_that_starts_nothing_ends_in_a_failure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Whether it plans nothing, or there is no job that it could start."""
+    (tmp_path / "own.py").write_text(REFUSED.replace("tuple(Start", "() and tuple(Start"))
+    (tmp_path / "jobs.csv").write_text("id,submit_s,duration_s,gpus,pool\na,0,9,1,elsewhere\n")
+    for words in (
+        ["-t", "poisson:jobs=5,gap=10", "-p", f"{tmp_path / 'own.py'}:Nowhere"],
+        ["-t", str(tmp_path / "jobs.csv"), "-p", "fifo"],
+    ):
+        assert app.run(["simulate", "-c", "dgx1", *words, "--world", "neutral"]) == 1
+        assert "started no job." in capsys.readouterr().out
+
+
 def test_recorded_failures_are_not_played_and_that_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     trace = tmp_path / "cluster_log.csv"
     trace.write_text(FILES["helios"])

@@ -134,7 +134,7 @@ def test_submissions_of_another_unit_are_seen() -> None:
         ({"gpu_memory_bytes": 12 * 10**9}, "needs 12000000000 bytes of GPU memory, the largest GPU has 11000000000"),
         ({"cores": 29}, "needs 29 cores on one node, the largest has 28"),
         ({"host_memory_bytes": 10**12}, "needs 1000000000000 bytes of host memory"),
-        ({"pool": "other"}, "no node is in pool 'other'"),
+        ({"pool": "other"}, "no node is in pool 'other'; with any pool taken (--any-pool) it may run"),
         ({"gpus": 0, "cores": 28}, None),
     ],
 )

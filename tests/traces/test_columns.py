@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import shlex
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -106,14 +107,17 @@ def test_a_file_of_the_parallel_workloads_archive(tmp_path: Path) -> None:
         read(path)
 
 
+@pytest.mark.parametrize(
+    "names", ["Submit;Elapsed;AllocGPUS", "submit_s;duration_s;gpus", "Submit Time;Run Time (s);GPU"]
+)
 def test_an_unknown_table_is_refused_with_a_line_that_reads_it(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], names: str
 ) -> None:
     path = tmp_path / "ours.csv"
-    path.write_text("Key;Submit;Elapsed;AllocGPUS\n7;2026-01-01 00:00:00;10:00;1\n8;2026-01-01 00:00:10;3600;2\n")
+    path.write_text(f"Key;{names}\n7;2026-01-01 00:00:00;10:00;1\n8;2026-01-01 00:00:10;3600;2\n")
     assert app.run(["trace", "check", str(path)]) == 2
-    offered = capsys.readouterr().err.partition("--columns ")[2].partition(" ")[0]
-    assert offered == "submit=Submit,duration=Elapsed,gpus=AllocGPUS"
+    (offered,) = shlex.split(capsys.readouterr().err.partition("--columns ")[2].partition(" (it has")[0])
+    assert offered == ",".join(map("=".join, zip(("submit", "duration", "gpus"), names.split(";"), strict=True)))
     assert app.run(["trace", "check", str(path), "--columns", f"{offered},id=Key"]) == 0
     assert app.run(["simulate", "-t", str(path), "--columns", offered, "-p", "fifo", "--json"]) == 0
 

@@ -244,7 +244,7 @@ def simulate(  # noqa: PLR0913, PLR0917 - a command line option is a parameter
         raise MisuseError("--state: is of one run that is cut: say --for, one --policy and one seed")
     judge_engine(engine, address, seeds)
     asked = _StudyRequest(chosen, tuple(range(seed, seed + seeds)), decisions, explain, address)
-    from colane.lab.report.simulated_compared import is_refused, unclaimed  # noqa: PLC0415 - imported late
+    from colane.lab.report.simulated_compared import is_idle, unclaimed  # noqa: PLC0415 - imported late
     from colane.lab.report.style import as_wide_as  # noqa: PLC0415
 
     with collector_held():  # one process for one study: the collector would find hardly a cycle
@@ -253,7 +253,7 @@ def simulate(  # noqa: PLR0913, PLR0917 - a command line option is a parameter
             _publish(study, out, stories, parquet=parquet, as_json=as_json)
     if study.is_partial:
         raise typer.Exit(INTERRUPTED)
-    if unclaimed(study) or any(map(is_refused, study.runs)):
+    if unclaimed(study) or any(map(is_idle, study.runs)):
         raise typer.Exit(FAILURE)
 
 

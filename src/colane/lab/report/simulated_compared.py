@@ -216,17 +216,18 @@ def unclaimed(study: Study) -> dict[str, str]:
     return {other: nothing_claimed(base, other, uneven) for other, uneven in found.items() if uneven}
 
 
-def is_refused(run: SimulatedRun) -> bool:
-    """Whether a policy got nothing done for its plans: none could be carried out."""
-    return bool(run.flaws) and not np.isfinite(run.columns.first_start_s).any()
+def is_idle(run: SimulatedRun) -> bool:
+    """Whether a policy got nothing done: no job was started."""
+    return not np.isfinite(run.columns.first_start_s).any()
 
 
 def _lacking(study: Study) -> Iterator[str]:
     """Policies that got nothing done, or lack what defines them: what they gain is then not theirs; said first."""
     for policy, run in study.first().items():
-        if is_refused(run):
+        if is_idle(run):
             plans = count(f"{len(run.flaws):,}", "plan")
-            yield f"{spoken(policy)} started no job: its {plans} could not be carried out, the first at {run.flaws[0]}."
+            why = f": its {plans} could not be carried out, the first at {run.flaws[0]}" if run.flaws else ""
+            yield f"{spoken(policy)} started no job{why}."
         yield from lacks_what(policy, run.lacks, run.jobs, "--{option} {value}")
 
 

@@ -262,7 +262,7 @@ def _sentence(spec: JobSpec, shortfall: Shortfall, types: Sequence[str]) -> str:
         gpus = count(spec.gpus, "GPU")
         return f"needs {gpus}{least}, the nodes of its pool have memory and cores for {most} of its ranks"
     texts = {
-        Lack.NODES: f"no node is in pool {spec.pool!r}",
+        Lack.NODES: f"no node is in pool {spec.pool!r}; with any pool taken (--any-pool) it may run",
         Lack.GPU_TYPE: f"needs GPU type {spec.gpu_type}, there are {', '.join(types) or 'no GPUs'}",
         Lack.GPU_MEMORY: _memory_sentence(spec, shortfall),
         Lack.CORES: f"needs {count(need, 'core')} on one node, the largest has {most}: lower them, or take a larger",

@@ -151,8 +151,8 @@ def offered(head: str) -> str:
 
 
 def _plain(name: str) -> str:
-    """A name as it is compared: without its unit, `Run Time (s)`, and whatever is no letter."""
-    return re.sub(r"\(.*?\)|\[.*?\]|[^a-z0-9]", "", name.lower())
+    """A name as it is compared: without its unit, `Run Time (s)` or `run_s`, and whatever is no letter."""
+    return re.sub(r"\(.*?\)|\[.*?\]|_s$|[^a-z0-9]", "", name.lower())
 
 
 def delimiter_of(head: str) -> str:
