@@ -146,4 +146,19 @@ def test_whoever_saves_its_state_leaves_for_it_whatever_its_priority_and_it_for_
     urgent = job(3, 110.0, 10.0, priority=99)
     done = simulated([owned, due, urgent], cluster(1), "srtf", DriverConfig(), knows=True)
     assert [stay.job for stay in done.ledger.stays] == [1, 2, 3, 1]
-    assert ends(done)[2] == (JobState.SUCCEEDED, 200.0)
+    assert ends(done)[2] == (JobState.SUCCEEDED, 205.0)  # a tenth more than it takes is kept for it
+
+
+@pytest.mark.parametrize(("deadline_s", "ends_s"), [(400.0, (300.0, 400.0)), (205.0, (400.0, 295.0))])
+def test_others_leave_for_it_as_late_as_it_may_start(deadline_s: float, ends_s: tuple[float, float]) -> None:
+    other, due = job(1, 0.0, 300.0), job(2, 100.0, 100.0, deadline_s=deadline_s)
+    found = ends(simulated([other, due], cluster(1), "colane", DriverConfig(), knows=True))
+    assert (found[1][1], found[2][1]) == ends_s
+
+
+def test_it_starts_soon_enough_for_one_that_is_behind_it() -> None:
+    due = [job(2, 100.0, 100.0, deadline_s=400.0), job(3, 100.0, 200.0, deadline_s=410.0)]
+    done = simulated([job(1, 0.0, 900.0), *due], cluster(1), "colane", DriverConfig(), knows=True)
+    assert [stay.job for stay in done.ledger.stays] == [1, 2, 3, 1]
+    assert ends(done)[2][1] <= 500.0
+    assert ends(done)[3][1] <= 510.0

@@ -31,13 +31,15 @@ class Deadlines:
         return not view.derived(DeadlineJobs).of(pool)
 
     def keep(self, draft: Draft, pool: str, bind: Bind) -> None:  # noqa: ARG002
-        for job in draft.view.derived(DeadlineJobs).of(pool):
+        jobs = draft.view.derived(DeadlineJobs).of(pool)
+        late_s = _latest_s(jobs)
+        for job in jobs:
             if job.placement is not None:
                 draft.leave_alone(job.id)
             elif job.is_waiting:
                 loads = _loads(draft, job)
                 if loads:
-                    _serve(draft, pool, job, loads)
+                    _serve(draft, pool, job, loads, late_s[job.id])
 
 
 def _loads(draft: Draft, job: Job) -> list[GpuLoad]:
@@ -50,14 +52,29 @@ def _loads(draft: Draft, job: Job) -> list[GpuLoad]:
     return loads if all(load.is_usable for load in loads) else []
 
 
-def _serve(draft: Draft, pool: str, job: Job, loads: Sequence[GpuLoad]) -> None:
+def _latest_s(jobs: Sequence[Job]) -> dict[JobId, float]:
+    """When others are asked at the latest to leave the GPUs of each that waits, those behind it on these kept, too."""
+    found: dict[JobId, float] = {}
+    before_s: dict[GpuId, float] = {}
+    for job in reversed(jobs):
+        promised, due_s = job.constraints.promised, job.due_s
+        if job.placement is None and promised is not None and due_s is not None:
+            takes_s = due_s - promised.start_by_s
+            late_s = found[job.id] = min([due_s, *[before_s.get(gpu, inf) for gpu in promised.gpus]]) - takes_s
+            before_s.update(dict.fromkeys(promised.gpus, late_s))
+    return found
+
+
+def _serve(draft: Draft, pool: str, job: Job, loads: Sequence[GpuLoad], late_s: float) -> None:
     spec = job.effective.at(len(loads))
     mine = [load for load in loads if load.id not in draft.held]
     node = draft.view.nodes[loads[0].id.node]
     if len(mine) == len(loads) and all(load.is_free for load in loads) and draft.has_room(node, spec, len(loads)):
         draft.start(job, loads, _reason(draft, job, loads, Why.KEEPS_DEADLINE))
         return
-    if len(mine) == len(loads):
+    if draft.now_s < late_s:
+        draft.plan_again(pool, late_s)
+    elif len(mine) == len(loads):
         _vacate(draft, job, loads)
     draft.hold(job, [load for load in mine if load is draft.view.gpu(load.id)], spec)
     draft.wait(job.id, _reason(draft, job, loads, Why.DEADLINE_SEATS))
