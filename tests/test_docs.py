@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from importlib.metadata import version
 from pathlib import Path
 
@@ -33,6 +34,12 @@ DOCS = ROOT / "docs"
 def headings(name: str) -> set[str]:
     text = (DOCS / name).read_text()
     return set(re.findall(r"^#+ (.+)$", text, re.MULTILINE))
+
+
+def test_the_readme_says_what_each_extra_brings_and_no_other() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    rows = re.findall(r"^\| ((?:`[a-z]+`(?:, )?)+) \| ", (ROOT / "README.md").read_text(), re.MULTILINE)
+    assert sorted(name for row in rows for name in re.findall(r"`(\w+)`", row)) == sorted(extras)
 
 
 def test_the_newest_version_of_the_changelog_is_the_one_that_is_installed() -> None:

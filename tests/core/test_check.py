@@ -57,7 +57,7 @@ def flaws(state: ClusterState, *actions: Action, holds: Mapping[JobId, tuple[Gpu
 
 def respec(state: ClusterState, job: int, **changes: object) -> None:
     old = state.jobs[JobId(job)]
-    state._leave_queue(old)
+    state._leave_queue(old, None)
     fresh = replace(old, spec=replace(old.spec, **changes))  # type: ignore[arg-type]
     del state.jobs[old.id]
     state.put_job(fresh)

@@ -69,6 +69,7 @@ def test_a_job_starts_there_only_if_it_ends_before(policy: str, kind: str) -> No
         (0.0, None, "bob", False),
         (0.0, 1500.0, "bob", False),
         (0.0, 900.0, "bob", True),
+        (100.0, 900.0, "bob", False),  # at the very moment, which is looked at once
         (200.0, 900.0, "bob", False),
         (1500.0, 1.0, "bob", False),
         (2000.0, None, "bob", True),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import grp
 import os
 import pwd
+import re
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 from colane.integrations.slurm.scontrol import allowed
 from colane.model.job import JobId
 from colane.server.writer.limits import LimitsError, read_pools, read_quotas
-from tests.server.harness import SLEEP, World, node, world
+from tests.server.harness import SLEEP, World, finished, launched, node, report, world
 
 OWN = grp.getgrgid(pwd.getpwuid(os.getuid()).pw_gid).gr_name
 ME = pwd.getpwuid(os.getuid()).pw_name
@@ -286,26 +287,24 @@ async def test_a_budget_that_is_used_up_is_told_in_the_refusal_and_in_the_usage(
         assert (told["name"], told["gpu_s"], told["used_gpu_s"]) == ("group lab", 0, 0)
 
 
-@pytest.mark.parametrize("batch", [False, True], ids=["one", "a batch"])
 @pytest.mark.parametrize(
-    ("busy", "job", "taken"),
+    ("busy", "job", "starts", "told"),
     [
-        ((), {"pool": "short,usual"}, "short of short,usual"),
-        (("short",), {"pool": "short,usual"}, "usual of short,usual; short: no room then"),
-        (("short", "usual"), {"pool": "usual,short"}, "usual of usual,short"),
-        ((), {"pool": "short,usual", "gpus": 2}, "usual of short,usual; short: gpus asks for 2, but"),
-        ((), {"pool": "labs,short"}, "short of labs,short; labs: pool 'labs' is for carl"),
-        (("short", "usual"), {"pool": "short,usual", "gpus": 0}, "short of short,usual"),
-        (
-            ("short",),
-            {"pool": "short,usual", "gpus": 0, "whole_node": True},
-            "usual of short,usual; short: no room then",
-        ),
-        ((), {"pool": "usual,short", "array": "0-3"}, "usual of usual,short"),
+        ((), {"pool": "short,usual"}, "short", "short,usual"),
+        (("short",), {"pool": "short,usual"}, "usual", "short,usual"),
+        (("short", "usual"), {"pool": "usual,short"}, "", "usual,short"),
+        ((), {"pool": "short,usual", "gpus": 2}, "usual", "usual; short: gpus asks for 2, but"),
+        ((), {"pool": "labs,short"}, "short", "short; labs: pool 'labs' is for carl"),
+        ((), {"pool": "short,usual", "time_limit": "11m"}, "usual", "usual; short: time_limit must be at most 10m"),
+        (("short", "usual"), {"pool": "short,usual", "gpus": 0}, "short", "short,usual"),
+        (("short",), {"pool": "short,usual", "gpus": 0, "whole_node": True}, "usual", "short,usual"),
+        ((), {"pool": "usual,short", "array": "0-3"}, "", "usual,short"),
+        (("short",), {"pool": "short,usual", "time_limit": "5m", "deadline": "20m"}, "usual", "short,usual"),
+        (("short", "usual"), {"pool": "short,usual", "hold": True}, "", "short,usual"),
     ],
 )
-async def test_of_several_pools_it_is_the_first_that_could_start_it(
-    rules: Any, busy: tuple[str, ...], job: dict[str, Any], taken: str, *, batch: bool
+async def test_of_several_pools_it_is_the_first_that_can_start_it(
+    rules: Any, busy: tuple[str, ...], job: dict[str, Any], starts: str, told: str
 ) -> None:
     async with world(pools=rules) as w:
         for name, gpus in (("short", 1), ("usual", 2), ("labs", 2)):
@@ -314,11 +313,38 @@ async def test_of_several_pools_it_is_the_first_that_could_start_it(
             number = await w.submit(**SLEEP, pool=name, gpus=1 if name == "short" else 2)
             assert await w.state(number) == "assigned"
         body = {**SLEEP, "user": "bob", "env": {"SLURM_JOB_PARTITION": job["pool"]}, **job}
-        number = (await w.good("POST", "/jobs", [body] * 80))["ids"][-1] if batch else await w.submit(**body)
+        number = await w.submit(**body)
         shown = await w.good("GET", f"/job/{number}")
-        assert (shown["pool"], shown["labels"]["pools"][: len(taken)]) == (taken.partition(" ")[0], taken)
+        assert shown["labels"]["pools"][: len(told)] == told
+        assert shown["pool"] == starts or (not starts and shown["pool"] == told)
+        if starts:
+            assert (await w.good("GET", f"/job/{number}/launch"))["env"]["SLURM_JOB_PARTITION"] == starts
+        ids = (await w.good("POST", "/jobs", [{**body, "deadline": None}] * 80))["ids"]
+        assert (await w.good("GET", f"/job/{ids[-1]}"))["labels"]["pools"] == shown["labels"]["pools"]
         again = await w.submit(**SLEEP, pool=job["pool"])
-        assert (await w.good("GET", f"/job/{again}/request"))["pool"] == job["pool"], "it is chosen anew then"
+        assert (await w.good("GET", f"/job/{again}/request"))["pool"] == job["pool"], "as it was asked for"
+
+
+@pytest.mark.parametrize("kind", ["plain", "element", "dependent"])
+async def test_a_job_that_waits_starts_in_whichever_of_its_pools_has_room_first(rules: Any, kind: str) -> None:
+    async with world(pools=rules) as w:
+        for name, gpus in (("short", 1), ("usual", 1)):
+            await w.good("POST", "/node", node(name=f"{name}-1", pool=name, gpus=gpus))
+        busy = [await w.submit(**SLEEP, pool=name) for name in ("short", "usual")]
+        more = {"element": {"array": "0-0"}, "dependent": {"after": f"any:{busy[1]}"}}.get(kind, {})
+        asked = await w.submit(**SLEEP, pool="short,usual", **more)
+        number = asked + (kind == "element")
+        shown = await w.good("GET", f"/job/{number}")
+        assert shown["pool"] == "short,usual"
+        said = (await w.good("GET", f"/job/{number}/why"))["sentence"]
+        assert kind == "dependent" or re.search("job 1; in pool usual: .*job 2", said)
+        problem = await w.http.post(f"/job/{asked}/change", json={"time_limit": "11m"})
+        assert "must be at most 10m in pool short" in problem.text, "it may start in either"
+        await w.good("POST", "/node/usual-1/report", report(launched(busy[1])))
+        ended = finished(busy[1], node="usual-1")
+        await w.good("POST", "/finished_job", ended)
+        shown = await w.good("GET", f"/job/{number}")
+        assert (shown["state"], shown["pool"], shown["needs"]["time_limit_s"]) == ("assigned", "usual", 7200)
 
 
 @pytest.mark.parametrize(

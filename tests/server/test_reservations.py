@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from colane.api.nodes import ReservationObject, ReservedObject
-from tests.server.harness import SLEEP, node, world
+from tests.server.harness import SLEEP, finished, node, world
 
 ASK: dict[str, Any] = {"nodes": "n1", "from": "now+1h", "to": "now+2h", "users": ["ann"]}
 
@@ -85,3 +85,38 @@ async def test_a_running_jobs_limit_is_not_raised_past_a_reservation(
         answer = await w.http.post(f"/job/{job}/change", json={"time_limit": asked})
         assert answer.status_code == (422 if is_refused else 200), answer.text
         assert ("from when n1 is kept for reservation ann-1 of ann" in answer.text) is is_refused
+
+
+@pytest.mark.parametrize("ahead", [False, True], ids=["reserved first", "promised first"])
+@pytest.mark.parametrize(
+    ("user", "begins", "is_kept_off"), [("bob", "now+5m", True), ("bob", "now+30m", False), ("ann", "now+5m", False)]
+)
+async def test_no_promise_counts_on_nodes_that_are_kept_for_others(
+    user: str, begins: str, *, is_kept_off: bool, ahead: bool
+) -> None:
+    kept = {**ASK, "from": begins}
+    due = {**SLEEP, "user": user, "deadline": "20m", "time_limit": "10m"}
+    async with world() as w:
+        await w.good("POST", "/node", node(gpus=1))
+        first = await w.submit(**SLEEP, user="carl", time_limit="4m")
+        await w.line(lambda line: line.body.get("job") == first and line.body.get("state") == "assigned")
+        if not ahead:
+            await w.good("POST", "/reservations", kept)
+            if is_kept_off:
+                status, said = await w.refused("POST", "/job", due)
+                assert (status, said[0]["field"]) == (422, "deadline")
+                assert "n1 may be kept for others before then (reservation ann-1 of ann): ask for an" in str(said)
+                await w.good("POST", "/node", node(name="n2", gpus=1))
+            job = await w.submit(**due)
+            promised = (await w.good("GET", f"/job/{job}"))["constraints"]["promised"]["gpus"]
+            assert promised == ["n2/0" if is_kept_off else "n1/0"]
+            return
+        job = await w.submit(**due)
+        await w.good("GET", f"/job/{job}")
+        if is_kept_off:
+            status, said = await w.refused("POST", "/reservations", kept)
+            assert (status, f"job {job} of bob was promised GPUs of n1 until" in str(said)) == (409, True), said
+            assert await w.good("GET", "/reservations") == []
+        await w.good("POST", "/reservations", {**kept, "ignore_jobs": True})
+        await w.good("POST", "/finished_job", finished(first))
+        assert await w.state(job) == "assigned", "what was promised is kept all the same"

@@ -14,6 +14,7 @@ from colane.lab.simulate.run import Inputs, Run, simulate
 from colane.lab.simulate.world import NeutralWorld
 from colane.lab.traces.node_events import NodeEvent, NodeEventKind
 from colane.lab.traces.workload import TraceJob
+from colane.model.hardware import KeptFor
 from colane.scheduling.registry import create
 from tests.simulate.scenes import cluster, job, random_cluster, random_jobs, workload
 
@@ -58,6 +59,18 @@ def test_one_that_may_not_be_stopped_finishes_unless_there_is_a_deadline() -> No
 def test_no_job_starts_on_a_drained_node_until_it_takes_jobs_again() -> None:
     events = [NodeEvent(0.0, "n0", DRAIN), NodeEvent(60.0, "n0", UNDRAIN)]
     assert stays(simulated([job(1, 10.0, 20.0)], events, (1,)), 1) == [("n0", 60.0, 80.0)]
+
+
+RESERVED = NodeEvent(0.0, "n0", NodeEventKind.RESERVE, kept=KeptFor("course", ("ann",), 50.0, 90.0, "op"))
+
+
+@pytest.mark.parametrize("policy", ["fifo", "easy-backfill", "srtf", "colane"])
+def test_jobs_of_others_start_on_a_reserved_node_only_if_they_end_before(policy: str) -> None:
+    for limit_s, user, begins in ((None, "bob", 90.0), (60.0, "bob", 90.0), (30.0, "bob", 10.0), (None, "ann", 10.0)):
+        one = job(1, 10.0, 20.0, time_limit_s=limit_s, user=user)
+        assert stays(simulated([one], [RESERVED], (1,), policy), 1) == [("n0", begins, begins + 20.0)], (limit_s, user)
+    lost = [RESERVED, NodeEvent(5.0, "n0", LOST), NodeEvent(15.0, "n0", BACK)]
+    assert stays(simulated([job(1, 10.0, 20.0)], lost, (1,), policy), 1) == [("n0", 90.0, 110.0)], "back, it is kept"
 
 
 def test_with_its_node_a_job_loses_what_it_has_not_saved() -> None:

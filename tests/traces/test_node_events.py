@@ -57,6 +57,15 @@ def test_events_are_read_by_time_and_one_of_a_group_happens_to_all_its_nodes(fil
             "[{at: 1, node: big-0, event: notice, within: 5}, {at: 7, node: big-0, event: drain}]",
             "drain at 7 s cannot be: big-0 is gone then",
         ),
+        ("[{at: 0, node: big, event: reserve, from: 1h, to: 2h}]", r"'events\[0\]\.users': must be names of users"),
+        ("[{at: 0, node: big, event: reserve, from: 1h, users: [a]}]", r"'events\[0\]\.to': is missing"),
+        ("[{at: 3h, node: big, event: reserve, from: 1h, to: 2h, users: [a]}]", "must be later than from and at"),
+        ("[{at: 0, node: big, event: drain, users: [a]}]", r"'events\[0\]\.users': belongs to reserve, not to drain"),
+        (
+            "[{at: 0, node: big-0, event: reserve, from: 1h, to: 2h, users: [a], name: course}, "  # noqa: ISC004
+            "{at: 0, node: big, event: reserve, from: 90m, to: 3h, users: [b]}]",
+            "big-0 is kept for reservation course of a from 3600 to 7200 s already",
+        ),
     ],
 )
 def test_bad_events_are_refused(file: File, events: str, message: str) -> None:

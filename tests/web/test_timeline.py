@@ -98,3 +98,34 @@ def test_a_moment_is_pointed_at_and_its_decisions_are_told(running: Scheduler, w
     fits(page)
     assert page.evaluate("window.hit") is None
     assert page.locator("body *").count() < 1500
+
+
+def test_reservations_are_seen_where_they_are_now_and_said_where_they_come(
+    running: Scheduler, watched: Watched
+) -> None:
+    http, page = running.http, watched.page
+    for name in ("r1", "r2"):
+        http.post("/node", json=node(name=name, gpus=2)).raise_for_status()
+    for name, begins, nodes in (("course", "now", "r1"), ("later", "now+3h", "r[1-2]")):
+        asked = {"nodes": nodes, "from": begins, "to": "now+9h", "users": ["ann"], "name": name}
+        asked |= {"to": "now+2h"} if begins == "now" else {}
+        http.post("/reservations", json=asked).raise_for_status()
+    job = http.post("/job", json={**SLEEP, "user": "ann", "nodes": "r1"}).json()["id"]
+    report_of = report(launched(job, start_s=time.time()))
+    http.post("/node/r1/report", json=report_of).raise_for_status()
+    for wide in (1280, 390):
+        page.set_viewport_size({"width": wide, "height": 900})
+        page.goto(link(running))
+        page.goto(f"{running.url}/#/timeline?node=r1&span=3600")
+        page.locator("svg.tl rect.kp title", has_text="reserved, course: ").first.wait_for(state="attached")
+        assert page.locator("svg.tl rect.kp").count() == 2, "each device of r1, beside the job"
+        page.get_by_text("Reserved later: later: ").wait_for()
+        assert "(r1, r2)" in page.get_by_text("Reserved later: later: ").inner_text()
+        fits(page)
+        page.goto(f"{running.url}/#/nodes")
+        row = page.locator("tr", has_text="r1")
+        row.get_by_text("reserved", exact=True).wait_for()
+        page.locator("tr", has_text="r2").get_by_text("reserved later").wait_for()
+        page.goto(f"{running.url}/#/node/r1")
+        page.get_by_text("Reserved, so that jobs of others start here only if they end before: course: ").wait_for()
+        fits(page)

@@ -68,6 +68,17 @@ def test_usage_is_told_as_the_api_tells_it(filled: Scheduler, watched: Watched) 
     high = [float(one.get_attribute("height")) for one in (own, others)]
     assert high[1] / high[0] == pytest.approx(3, rel=0.05)
     assert page.locator("svg rect.lo").count() == 2  # a tenth of each day was made again
+    assert page.get_by_text("Budgets").count() == 0, "there are none"
+    month = {"until_s": now_s + 86_400.0}
+    budgets = [
+        {"name": "group lab", "gpu_s": 3600.0 * 100, "used_gpu_s": 3600.0 * 40, **month},
+        *[{"name": f"user u{i}", "gpu_s": 3600.0, "used_gpu_s": 7200.0, **month} for i in range(60)],
+    ]
+    page.route("**/usage/budgets", partial(answer, budgets))
+    page.reload()
+    page.get_by_text("40 of 100 h used").wait_for()
+    assert page.get_by_text("▲ 2 of 1 h used").count() == 49
+    page.get_by_text("11 more:").wait_for()
     row = page.locator("tr.mine")
     assert "1 h" in row.locator("td").nth(6).inner_text()
     assert "50 %" in row.inner_text()

@@ -11,6 +11,7 @@ from math import inf
 from typing import Any, Final, NamedTuple
 
 from colane.core.check import check
+from colane.core.cluster.changes import Happened
 from colane.core.cluster.co_runners import CoRunners, Pacing
 from colane.core.cluster.contents import Newcomers, News
 from colane.core.cluster.draft import ACTIONS_MAX
@@ -287,6 +288,18 @@ class Core:
             plan = self._sets.plan(view) if asked.spec.measurement_group else self.policy.plan(view)
         return plan.reason_for(asked) or (asked.reason if asked.parked else None) or Reason(Why.SUBMITTED)
 
+    def why_in(self, job: JobId, pool: str, now_s: float) -> Reason:
+        """Why a live job of several pools does not start in one of them. Raises KeyError: there is no such live job."""
+        asked, changed = self.state.jobs[job], self.state.changed_pools
+        if job not in self.state.roaming or pool == asked.spec.pool:
+            return self.why(job, now_s)
+        known, changed.pools = changed.pools, {}
+        self.state.put_job(asked.in_pool(pool))
+        reason = self.why(job, now_s)
+        self.state.put_job(asked)
+        changed.pools = known
+        return reason
+
     def why_held(self, job: JobId) -> Reason:
         """Why a live job that no policy is asked about is where it is: something holds it, or it does not wait.
 
@@ -367,9 +380,11 @@ class Core:
         while asks and changed.pools:
             if self._asked_without_end(step):
                 break
+            aside = self._roam(step) if state.roaming else {}
             pools, updates, decisions = list(changed.pools), step.updates, len(step.decisions)
             wants_more = self._ask(step) and len(step.decisions) > decisions
             changed.again([pool for pool in pools if pool in state.queues] if wants_more else ())
+            changed.take(aside)
             self._settle(step)
             if step.updates > updates:
                 changed.update(state.queues)
@@ -383,6 +398,26 @@ class Core:
             self._timers.wake(step.now_s)
         if limits is not None:
             step.settle_holds()
+
+    def _roam(self, step: Step) -> dict[str, Happened]:
+        """Have jobs of several pools wait in the first of those asked about now; return the others, asked about next.
+
+        So each is in the queue of every pool whenever that is planned, and in one queue at a time.
+        """
+        state, changed, aside = self.state, self.state.changed_pools.pools, dict[str, Happened]()
+        full = dict[tuple[str, str | None, int, bool], bool]()
+        for job in [state.jobs[job_id] for job_id in state.roaming]:
+            due = [way.pool for way in job.spec.pools if way.pool in changed]
+            if len(due) > 1:  # it shares no GPU where another pool has one for it alone
+                spec = job.effective
+                keys = {pool: (pool, spec.gpu_type, spec.gpus_min, spec.multi_node) for pool in due}
+                full |= {key: not state.has_free(*key) for key in keys.values() if key not in full}
+                due = [pool for is_full in (False, True) for pool in due if full[keys[pool]] is is_full]
+            for pool in due[1:]:
+                aside[pool] = changed.pop(pool)
+            if due and due[0] != job.spec.pool:
+                step.roam(job, due[0])
+        return aside
 
     def _settle(self, step: Step) -> None:
         """Let go, make, hold and end what starts and ends of other jobs bring about."""

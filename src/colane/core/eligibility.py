@@ -52,17 +52,19 @@ def held_until_resumed(job: Job, by: str) -> Job:
 
 
 def kept_off(spec: JobSpec, nodes: Iterable[Node], now_s: float) -> tuple[tuple[str, ...], float]:
-    """Nodes that a job may not start on now, as they are reserved for others, and when that is to be asked anew.
+    """Nodes of its pools that a job may not start on now, as they are reserved for others, and when that is asked anew.
 
     It might not have ended before: by its time limit, or by its deadline where that is later.
     """
-    away, again_s, limit_s = list[str](), inf, spec.time_limit_s
-    most_s = inf if limit_s is None else max(limit_s, spec.deadline_s or 0.0)
+    away, again_s = list[str](), inf
+    limits_s = {way.pool: way.time_limit_s for way in spec.pools} or {spec.pool: spec.time_limit_s}
     for node in nodes:
-        for one in node.reservations if node.pool == spec.pool else ():
+        limit_s = limits_s.get(node.pool)
+        most_s = inf if limit_s is None else max(limit_s, spec.deadline_s or 0.0)
+        for one in node.reservations if node.pool in limits_s else ():
             if one.to_s <= now_s or spec.user in one.users:
                 continue
-            if now_s + most_s > one.from_s:
+            if now_s >= one.from_s - most_s:  # as the timer has it
                 away.append(node.name)
                 again_s = min(again_s, one.to_s)
             else:

@@ -211,6 +211,13 @@ class Job:
         fresh.constraints, fresh.effective = constraints, under(self.spec, constraints)
         return fresh
 
+    def in_pool(self, pool: str) -> Job:
+        """The job in another of the pools that it may be in."""
+        fresh = self.copied()
+        fresh.spec = self.spec.in_pool(pool)
+        fresh.effective = under(fresh.spec, self.constraints)
+        return fresh
+
     def with_holds(self, holds: tuple[Hold, ...]) -> Job:
         """The job with these holds in place of its own."""
         fresh = self.copied()
@@ -257,6 +264,12 @@ class Job:
             return not self.holds
         is_parked = self.parking is not None and self.parking.home != ""
         return is_parked and self.state is PAUSED and self.suspension is None
+
+    @property
+    def may_roam(self) -> bool:
+        """Whether it waits in each of the pools that it named, and not for GPUs of its own or of a set in one."""
+        is_bound = self.constraints.promised is not None or self.spec.measurement_group is not None
+        return self.state is QUEUED and not self.holds and not is_bound
 
     def is_held(self, kind: HoldKind) -> bool:
         """Whether a hold of this kind keeps it from starting."""

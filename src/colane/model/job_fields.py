@@ -499,11 +499,10 @@ JOB_FIELDS: Final = (
         option=Option("What it does between steps, for the same. May be repeated.", ("--core-hint",), "HINT"),
     ),
     JobField(
-        "pool", NAME, "nodes it may use; of several, as a,b, the first with room for it when it is submitted, else "
-        "the first that could ever run it",
+        "pool", NAME, "nodes it may use; of several, as a,b, those of the first that can start it",
         default=DEFAULT_POOL,
         option=Option(
-            "Only machines of this pool; of several, as a,b, of the first with room for it now.", ("--pool", "-p")
+            "Only machines of this pool; of several, as a,b, of the first that can start it.", ("--pool", "-p")
         ),
         slurm=("-p", "--partition"), in_need=True, shelf=Shelf.JOB, column="pool",
     ),

@@ -126,6 +126,14 @@ class NeedClass(NamedTuple):
     home: str = ""  # where alone a parked job may go on: "node", or "node/gpu"; empty where a job may start anywhere
 
 
+class PoolWay(NamedTuple):
+    """What a job of several pools asks for in one of them."""
+
+    pool: str
+    gpus: int  # of several sizes the best that the pool could hold
+    time_limit_s: float | None  # as said, or as the pool gives it
+
+
 @dataclass(unsafe_hash=True, slots=True)
 class JobSpec:
     """What a job needs, as its owner declared it. Optional values are unknown when None.
@@ -136,7 +144,7 @@ class JobSpec:
     name: str  # for people; need not be unique
     family: str  # profile key: jobs of one family behave the same
     user: str = ""  # owner
-    pool: str = DEFAULT_POOL  # nodes it may use
+    pool: str = DEFAULT_POOL  # nodes it may use; of several pools the one that it is in now
     # GPUs, on one node unless `multi_node`; 0 for a job that books cores and host memory only. Of a job of several
     # sizes the one it would like best
     gpus: int = 1
@@ -191,6 +199,7 @@ class JobSpec:
     if_never: IfNever = IfNever.CANCEL  # what becomes of it where that cannot come true any more
     nodes: str = ""  # nodes it may be on alone, as `n1,n2`, or all but these, as `not:n3`; empty: any
     whole_node: bool = False  # no other job is on its nodes, those without GPUs included
+    pools: tuple[PoolWay, ...] = ()  # where it named several: those that may start it, the first that can does
     # its class of need, worked out from the fields above
     need: NeedClass = field(init=False, repr=False, compare=False)
     """Worked out once; it is asked for at every move in the queue."""
@@ -225,6 +234,11 @@ class JobSpec:
         fresh.gpus = gpus
         fresh.need = need_class(fresh)
         return fresh
+
+    def in_pool(self, pool: str) -> JobSpec:
+        """The same job asking for nodes of another of its pools."""
+        way = next(way for way in self.pools if way.pool == pool)
+        return replace(self, pool=pool, gpus=way.gpus, time_limit_s=way.time_limit_s)
 
     def copied(self) -> JobSpec:
         """An equal one of its own: plans take one for each elastic job, and `dataclasses.replace` is twice as dear."""
@@ -364,6 +378,9 @@ def under(spec: JobSpec, constraints: Constraints) -> JobSpec:
         steps_total=None if constraints.steps_total_doubted else spec.steps_total or constraints.steps_total_said,
         time_limit_s=spec.time_limit_s if constraints.time_limit is None else constraints.time_limit.value,
         after=constraints.after or spec.after,
+        pools=spec.pools
+        if constraints.time_limit is None
+        else tuple([way._replace(time_limit_s=constraints.time_limit.value) for way in spec.pools]),
         nodes=_but(spec.nodes, constraints.away) if constraints.away else spec.nodes,
     )
 

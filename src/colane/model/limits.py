@@ -101,7 +101,7 @@ class QosQuota(NamedTuple):
     per_user: Limits  # of those of each user
 
 
-POOLS_LABEL: Final = "pools"  # label that says of which pools a job's was chosen, and why those before it were not
+POOLS_LABEL: Final = "pools"  # label that says which pools may start a job that named several, and why others may not
 QOS_LABEL: Final = "qos"  # label that says how a job is served, where that is not the usual way
 
 

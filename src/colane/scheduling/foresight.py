@@ -81,6 +81,9 @@ class Foresight:
         """Take what has become of a job; whether it is new."""
         if not is_foreseen(job):
             return False
+        known = self._live.get(job.id)
+        if known is not None and known.name != job.spec.pool:  # of several pools it waits in another by now
+            self.of(self._live.pop(job.id).name).ended(job.id, None, now_s)
         foreseer, is_new = self.of(job.spec.pool), job.id not in self._live
         if is_new:
             self._live[job.id] = _LiveJob(job.spec.pool)
@@ -99,7 +102,8 @@ class Foresight:
 
     def meet(self, state: ClusterState, now_s: float) -> list[Job]:
         """Take live jobs that it was not told of, as after a restart; all that are new to it."""
-        return [job for job in state.jobs.values() if job.id not in self._live and self.take(job, now_s)]
+        jobs = [job for job in state.jobs.values() if job.id not in self._live or job.spec.pools]
+        return [job for job in jobs if self.take(job, now_s)]
 
     def rank(self, state: ClusterState, job: Job, now_s: float) -> None:
         """Note the place in the order of a job that has come: later ones like it may pass."""

@@ -91,7 +91,7 @@ def explain(
     for line in _sentences(jobs.name_of(asked), facts_of(asked)["word"] or state, reason):
         output.say(line)
     if chosen := asked["labels"].get(POOLS_LABEL):
-        output.say(f"  in pool {chosen}")
+        output.say(f"  it may start in {chosen}")
     for sentence in reason.get("otherwise") or ():
         output.say(f"  {sentence}")
     for sentence in () if where is None else where["sentences"]:

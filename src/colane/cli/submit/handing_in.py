@@ -67,10 +67,11 @@ def tell_start(scheduler: Client, job_id: int) -> None:
 
 
 def tell_pools(scheduler: Client, ids: list[int], wanted: list[JobRequestObject]) -> None:
-    """Say in which pool jobs are that named several, and why in none before it."""
+    """Say which pools may start jobs that named several, and why others may not."""
     several = [job_id for job_id, job in zip(ids, wanted, strict=True) if "," in job.get("pool", "")]
     for job_id in several[:10]:
-        output.note(f"note: job {job_id} is in pool {scheduler.job(job_id)['labels'][POOLS_LABEL]}")
+        told = scheduler.job(job_id)["labels"][POOLS_LABEL]
+        output.note(f"note: job {job_id} starts in the first that can of {told}")
 
 
 def tell_fates(ids: list[int], wanted: list[JobRequestObject]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from math import inf
 
 from colane.core.cluster.contents import Newcomers, News
@@ -97,6 +97,11 @@ class Changes:
         told.more = True
         self.left[pool] = told
 
+    def take(self, known: Mapping[str, Happened]) -> None:
+        """That has happened in these, besides what is known of them."""
+        for pool, happened in known.items():
+            self._of(pool).add(happened)
+
     def put_off(self, *, everything: bool) -> None:
         """Leave what has happened in such pools since to the next step, too; or whatever is to be planned."""
         for pool in [pool for pool in self.pools if everything or pool in self.left]:
@@ -104,8 +109,7 @@ class Changes:
 
     def resume(self) -> None:
         """The next step begins."""
-        for pool, happened in self.left.items():
-            self._of(pool).add(happened)
+        self.take(self.left)
         self.left = {}
 
     def newcomers(self, pool: str) -> Newcomers | None:

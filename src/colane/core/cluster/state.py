@@ -61,9 +61,10 @@ class ClusterState(ClusterContents):
     Where `steps_unseen` is set, running jobs are taken to step though no step was seen. `draining` has the nodes that
     are drained, each with whether its deadline is over. `dependents` has, for each job, the jobs that wait for it.
     `knowledge` is its beliefs, with what they are learnt from. `arrays` has the live ones and which of their elements
-    are jobs. `halted` has those that wait while an attempt of theirs stands halted. `limits` keeps account of what
-    users and groups use, where they are bounded. `decided_by` has what was believed of each kind when policies were
-    last asked for its sake. A job with GPUs that has waited for `cpu_only_passes_s` is left what it books of a host.
+    are jobs. `roaming` has jobs that wait in several pools, each in the queue of one. `halted` has those that wait
+    while an attempt of theirs stands halted. `limits` keeps account of what users and groups use, where they are
+    bounded. `decided_by` has what was believed of each kind when policies were last asked for its sake. A job with GPUs
+    that has waited for `cpu_only_passes_s` is left what it books of a host.
     """
 
     def __init__(self, beliefs: Knowledge, version: int = 0) -> None:
@@ -76,6 +77,7 @@ class ClusterState(ClusterContents):
         self.cpu_only = 0
         self.returning: dict[JobId, None] = {}
         self.halted: dict[JobId, None] = {}
+        self.roaming: dict[JobId, None] = {}
         self.draining: dict[str, bool] = {}
         self.reserved: dict[str, None] = {}
         self.dependents: dict[int, dict[JobId, None]] = {}
@@ -125,7 +127,7 @@ class ClusterState(ClusterContents):
         if old is not None and old.is_returning and not job.is_returning:
             self._await_return(old, returning=False)
         if old is not None and old.is_waiting:
-            self._leave_queue(old, starts=new is not None and new.placement is not None)
+            self._leave_queue(old, new)
         if new is not None and new.halted is not None:
             self.halted[job.id] = None
         elif self.halted:
@@ -135,7 +137,7 @@ class ClusterState(ClusterContents):
             self.progress.pop(job.id, None)
         else:
             self.jobs[job.id] = job
-            self._enter(job)
+            self._enter(job, is_new=old is None or not old.is_waiting)
         if job.element is not None or job.array is not None:
             self.arrays.moved(job)
         if self.limits is not None:
@@ -143,18 +145,33 @@ class ClusterState(ClusterContents):
         for moved in (self._told_of_jobs if job.effective.gpus else self._told_of_cpu_jobs).values():
             moved(old, new)
 
-    def _leave_queue(self, old: Job, *, starts: bool = False) -> None:
-        spec = old.effective
+    def _leave_queue(self, old: Job, new: Job | None) -> None:
+        spec, roams = old.effective, old.id in self.roaming
+        self.roaming.pop(old.id, None)
         self.measurement_groups -= spec.measurement_group is not None
         self.cpu_only -= not spec.gpus
         self.queues[spec.pool].remove(old)
-        if starts:  # what it takes is told with its GPUs
+        if roams and new is not None and new.is_waiting and new.spec.pool != spec.pool:
+            return  # it is looked at in the other pool, and waits in this one, too
+        if new is not None and new.placement is not None:  # what it takes is told with its GPUs
             self.changed_pools.on(spec.pool, ())
         else:
             self.changed_pools.add(spec.pool)
+        if roams:
+            self.changed_pools.update([way.pool for way in spec.pools if way.pool != spec.pool])
 
-    def _enter(self, job: Job) -> None:
+    def has_free(self, pool: str, gpu_type: str | None, gpus: int, multi_node: bool) -> bool:
+        """Whether so many GPUs are free in a pool, of one type if that matters, and on one node or several."""
+        nodes = [node.free for node in self.nodes.values() if node.node.pool == pool and node.node.takes_jobs]
+        free = [sum([mask.bit_count() for kind, mask in some.items() if gpu_type in {None, kind}]) for some in nodes]
+        return (sum(free) if multi_node else max(free, default=0)) >= gpus
+
+    def _enter(self, job: Job, *, is_new: bool) -> None:
         if job.is_waiting:
+            if job.spec.pools and job.may_roam:
+                self.roaming[job.id] = None
+                if is_new:
+                    self.changed_pools.update([way.pool for way in job.spec.pools if way.pool != job.spec.pool])
             queue = self.queues.get(job.spec.pool)
             if queue is None:
                 queue = self.queues[job.spec.pool] = PoolQueue()

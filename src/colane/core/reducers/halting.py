@@ -137,9 +137,10 @@ def came_back(step: Step, node: Node) -> None:
 def _is_same(step: Step, job: Job, halted: Halted) -> bool:
     """Whether its nodes, those that are there, are the same machines, and still have its GPUs."""
     nodes, placement = step.state.nodes, halted.placement
+    pools = {job.spec.pool, *[way.pool for way in job.spec.pools]}
     for name, agent_id in zip(placement.nodes, halted.agents, strict=True):
         known = nodes.get(name)
-        if known is not None and (known.node.agent_id != agent_id or known.node.pool != job.spec.pool):
+        if known is not None and (known.node.agent_id != agent_id or known.node.pool not in pools):
             return False
     for gpu, uuid in zip(placement.gpus, halted.uuids, strict=True):
         load = step.state.gpus.get(gpu)
@@ -153,6 +154,8 @@ def _go_on(step: Step, job: Job, node: str) -> None:
     halted, nodes = job.halted, step.state.nodes
     if halted is None or job.state is not JobState.QUEUED or not nodes.keys() >= set(halted.placement.nodes):
         return
+    if (pool := nodes[node].node.pool) != job.spec.pool:
+        job = job.in_pool(pool)
     is_held = any(hold.kind is not HoldKind.LIMIT for hold in job.holds)
     was_held = halted.suspension is not None and not halted.suspension.until_step
     back = job.halted_as()

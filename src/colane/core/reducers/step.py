@@ -152,6 +152,13 @@ class Step:
         self._held.setdefault(job.id, self.state.jobs[job.id])
         self.state.put_job(job)
 
+    def roam(self, job: Job, pool: str) -> None:
+        """Have a waiting job of several pools wait in another, which its outcome tells once it starts there."""
+        moved = job.in_pool(pool)
+        self.state.put_job(moved)
+        if job.id in self._jobs:
+            self._jobs[job.id] = moved
+
     def settle_holds(self) -> None:
         """Of jobs that are held or let go otherwise than before this step, the outcome tells."""
         for job_id, before in self._held.items():
@@ -250,14 +257,15 @@ class Step:
             left.totals = left.totals._replace(served=served, lost_s=job.totals.lost_s + lost * run_s)
 
     def kept_off(self, job: Job, constraints: Constraints) -> Constraints:
-        """What a job is held to, with the nodes that are reserved for others but for those it is on already."""
+        """What a job is held to, with the nodes reserved for others but for those it is on, or was promised GPUs of."""
         if not self.state.reserved and not constraints.away:
             return constraints
         nodes = [known.node for name in self.state.reserved if (known := self.state.nodes.get(name)) is not None]
         away, again_s = kept_off(under(job.spec, constraints), nodes, self.now_s)
         if again_s < inf:
             self.timers.set(again_s, TimerKind.RESERVED, job.id, job.attempt)
-        own = job.placement.nodes if job.placement is not None else ()
+        own = {gpu.node for gpu in constraints.promised.gpus} if constraints.promised is not None else set[str]()
+        own.update(job.placement.nodes if job.placement is not None else ())
         return constraints._replace(away=tuple([name for name in away if name not in own]))
 
     def look_at_reservations(self, job: Job) -> None:

@@ -246,10 +246,11 @@ class Filter(NamedTuple):
     def takes(self, row: SlurmRow) -> bool:
         """Whether a line is asked for."""
         told = (
-            (self.users, row.job["user"]), (self.jobs, str(row.job["name"])), (self.pools, str(row.job["pool"])),
+            (self.users, row.job["user"]), (self.jobs, str(row.job["name"])),
             (self.accounts, row.account), (self.nodes, row.nodes),
         )  # fmt: skip
-        return row.state in self.states and all(not some or value in some for some, value in told)
+        is_there = not self.pools or not self.pools.isdisjoint(str(row.job["pool"]).split(","))
+        return is_there and row.state in self.states and all(not some or value in some for some, value in told)
 
 
 def _each(known: Indexes, first: int, last: int) -> list[int]:

@@ -210,7 +210,7 @@ def hand_in(scheduler: Client, request: dict[str, Any], options: SlurmOptions, v
     """Submit a job and return its id. Raises SlurmError: the scheduler refuses."""
     job_id = _taken(request, options, scheduler.submit, verb)
     if "," in str(request.get("pool")):
-        contact.note(verb, f"in partition {scheduler.job(job_id)['labels'].get(POOLS_LABEL)}")
+        contact.note(verb, f"in the first that can of {scheduler.job(job_id)['labels'].get(POOLS_LABEL)}")
     return job_id
 
 

@@ -296,7 +296,7 @@ def make_request(  # noqa: PLR0913
 
 def _with_settings(request: Request, policies: Iterable[str], flags: Mapping[str, object]) -> Request:
     """Add what a scheduler is told by the same flags."""
-    from colane.lab.simulate.request import LiveSettings  # noqa: PLC0415
+    from colane.lab.simulate.request import LiveSettings, of_trace  # noqa: PLC0415
     from colane.policyfiles.guard import budget_s  # noqa: PLC0415 - imported late
     from colane.server.config import quotas  # noqa: PLC0415
 
@@ -306,13 +306,11 @@ def _with_settings(request: Request, policies: Iterable[str], flags: Mapping[str
     )  # fmt: skip
     try:
         values = gather(Section("simulate", wanted), flags, environment={})
-        limits = quotas(values)
-        if limits.of_system:  # those of this machine are not the trace's users
-            name = limits.of_system[0]
-            fix = f'group.{name}: name the users of the trace in it: members = ["ann"]'
-            raise values.fault(settings.LIMITS, f"{values[settings.LIMITS]}: {fix}")
+        limits = of_trace(quotas(values))
     except SettingError as error:
         raise MisuseError(str(error)) from error
+    except ValueError as error:
+        raise MisuseError(str(values.fault(settings.LIMITS, f"{values[settings.LIMITS]}: {error}"))) from error
     try:
         found_s = budget_s(policies, values[settings.POLICY_BUDGET])
     except ValueError as error:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
-from colane.core.events import Event, NodeDrained, NodeLost, NodeRegistered
+from colane.core.events import Event, NodeDrained, NodeLost, NodeRegistered, NodeReserved
 from colane.lab.simulate.agenda import Agenda
 from colane.lab.simulate.meter import Meter
-from colane.lab.traces.node_events import NodeEvent, NodeEventKind
+from colane.lab.traces.node_events import OWNER, NodeEvent, NodeEventKind
 from colane.model.hardware import Drain, Node
-
-OWNER = "the cluster's description"
 
 
 class NodeChanges:
@@ -44,7 +43,11 @@ class NodeChanges:
 
     def _happen(self, event: NodeEvent, _serial: int) -> None:
         name, kind = event.node, event.kind
-        if kind is NodeEventKind.LOST:
+        if event.kept is not None:
+            kept = tuple(sorted([*self._nodes[name].reservations, event.kept], key=lambda one: one.from_s))
+            self._nodes[name] = replace(self._nodes[name], reservations=kept)
+            self._due.append(NodeReserved(name, kept))
+        elif kind is NodeEventKind.LOST:
             self._lose(name, event.at_s)
         elif kind is NodeEventKind.BACK:
             self._gone.discard(name)

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 from colane.lab.report.windowed import METRICS
 from colane.lab.simulate.beliefs import Belief
 from colane.lab.simulate.generators import is_generator
-from colane.lab.simulate.request import LIVE, SAMPLE, Request, WorldKind
+from colane.lab.simulate.request import LIVE, SAMPLE, Request, WorldKind, of_trace
 from colane.lab.simulate.study import names_of
 from colane.lab.simulate.table_files import MemoryFrom, folder_of
 from colane.lab.traces.clusters import preset_names
@@ -22,6 +22,7 @@ from colane.lab.traces.tables import SHIPPED
 from colane.model.limits import QUEUED_DEFAULT, Limits, Quotas
 from colane.model.nearest import nearest
 from colane.model.quantities import parse_number
+from colane.server.writer.limits import LimitsError, read_quotas
 
 T = TypeVar("T", bound=StrEnum)
 
@@ -156,11 +157,18 @@ def _request(path: Path, given: Mapping[str, Any]) -> Request:
         measured=None if measured is None else Path(_beside(path, measured)),
         preemptible=given.get("checkpoints"),
         costs=costs,
-        limits=Quotas(Limits(queued=QUEUED_DEFAULT)),  # as `colane simulate`
+        limits=_limits(path, given["limits"]) if "limits" in given else Quotas(Limits(queued=QUEUED_DEFAULT)),
         live=LIVE,
         foresees=Extra.FORESEEN in given.get("files", ()),
         **plain,
     )
+
+
+def _limits(path: Path, file: str) -> Quotas:
+    try:
+        return of_trace(read_quotas(Path(_beside(path, file))))
+    except (LimitsError, ValueError) as error:
+        raise StudyError(f"{path}: limits: {error}") from error
 
 
 _AS_THEY_ARE: Final = (
@@ -282,6 +290,7 @@ KEYS: Final[Mapping[str, Callable[[object], Any]]] = {
     "demand": _part,
     "belief": _kind(Belief),
     "noise": _number,
+    "limits": _text,
     "sharing": lambda value: str(_word(value, {"mps": "mps", "time-slice": "time-slice"})),
     "checkpoints": _switch,
     "any_pool": _switch,

@@ -1,4 +1,4 @@
-"""What happens to nodes while jobs run: drained, given notice of their end, lost, back again."""
+"""What happens to nodes while jobs run: drained, given notice of their end, lost, back again, reserved."""
 
 from __future__ import annotations
 
@@ -7,11 +7,14 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from colane.model.hardware import KeptFor
 from colane.model.nearest import did_you_mean
 from colane.model.quantities import parse_duration_s
 from colane.settings.input_file import InputFileError
 
-KEYS: Final = ("at", "node", "event", "within", "reason")
+KEYS: Final = ("at", "node", "event", "within", "reason", "name", "users", "from", "to")
+OWNER: Final = "the cluster's description"
+OF_RESERVE: Final = ("name", "users", "from", "to")
 
 
 class NodeEventKind(StrEnum):
@@ -23,6 +26,8 @@ class NodeEventKind(StrEnum):
     """Its agent hears when it goes, as of a spot instance: a drain with a deadline, at which it is lost."""
     LOST = "lost"
     BACK = "back"
+    RESERVE = "reserve"
+    """It is kept for jobs of some users for a time (`colane reserve`)."""
 
 
 ALLOWED: Final[Mapping[NodeEventKind, tuple[str, ...]]] = {
@@ -53,6 +58,7 @@ class NodeEvent(NamedTuple):
     # seconds until jobs that are still there are stopped (drain) or the node goes (notice); None: never
     within_s: float | None = None
     reason: str = ""  # in its owner's words
+    kept: KeptFor | None = None  # the reservation that it is, on the clock of the trace
 
 
 def parse(path: Path, raw: object, groups: Mapping[str, Sequence[str]]) -> tuple[NodeEvent, ...]:
@@ -87,8 +93,21 @@ def _events(path: Path, where: str, raw: object, groups: Mapping[str, Sequence[s
         raise InputFileError(path, "is missing: a notice says when the node goes, such as 2m", column=f"{where}.within")
     if within_s is not None and kind not in {NodeEventKind.NOTICE, NodeEventKind.DRAIN}:
         raise InputFileError(path, f"belongs to drain and notice, not to {kind}", column=f"{where}.within")
+    foreign = [key for key in OF_RESERVE if key in raw]
+    if foreign and kind is not NodeEventKind.RESERVE:
+        raise InputFileError(path, f"belongs to reserve, not to {kind}", column=f"{where}.{foreign[0]}")
     at_s, reason = _seconds(path, where, raw, "at"), str(raw.get("reason", ""))
-    return [NodeEvent(at_s, node, kind, within_s, reason) for node in _nodes(path, where, raw, groups)]
+    kept = _kept(path, where, raw, at_s) if kind is NodeEventKind.RESERVE else None
+    return [NodeEvent(at_s, node, kind, within_s, reason, kept) for node in _nodes(path, where, raw, groups)]
+
+
+def _kept(path: Path, where: str, raw: Mapping[str, Any], at_s: float) -> KeptFor:
+    users, from_s, to_s = raw.get("users"), *(_seconds(path, where, raw, key) for key in ("from", "to"))
+    if not isinstance(users, list) or not users:
+        raise InputFileError(path, "must be names of users, as [ann, bob]", column=f"{where}.users")
+    if to_s <= max(from_s, at_s):
+        raise InputFileError(path, f"must be later than from and at, got {raw['to']}", column=f"{where}.to")
+    return KeptFor(str(raw.get("name", where)), tuple(map(str, users)), from_s, to_s, OWNER)
 
 
 def _kind(path: Path, where: str, raw: Mapping[str, Any]) -> NodeEventKind:
@@ -123,7 +142,15 @@ def _nodes(path: Path, where: str, raw: Mapping[str, Any], groups: Mapping[str, 
 def _check_order(path: Path, events: Sequence[NodeEvent]) -> None:
     """No node is lost twice, or back before it was gone."""
     state: dict[str, tuple[str, float]] = {}
+    kept: dict[str, list[KeptFor]] = {}
     for event in events:
+        if (made := event.kept) is not None:
+            for one in kept.setdefault(event.node, []):
+                if one.from_s < made.to_s and made.from_s < one.to_s:
+                    message = f"{event.node} is kept for {one.told} from {one.from_s:g} to {one.to_s:g} s already"
+                    raise InputFileError(path, message, column="events")
+            kept[event.node].append(made)
+            continue
         is_now, goes_s = state.get(event.node, ("there", 0.0))
         if is_now == "about to go" and event.at_s >= goes_s:
             is_now = "gone"

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 
-from colane.core.cluster.state import ClusterState
-from colane.core.eligibility import kept_off
 from colane.model.hardware import Node
 from colane.model.inventory import Inventory, Lack, Shortfall
 from colane.model.job import JobSpec
@@ -60,34 +58,6 @@ class Hardware:
             text = f"asks for {need}, but no node of pool {spec.pool} has more than {most:.0f}"
             return Problem(_FIELDS[lack], f"{text}; ask for no more than that")
         return Problem("gpus", _over_nodes(spec, shortfall) if spec.multi_node else _on_a_node(spec, shortfall))
-
-
-def room(state: ClusterState, now_s: float) -> Callable[[JobSpec], int]:
-    """Return what tells how soon a job may start in its pool, with none stopped for it and no GPU shared.
-
-    0: there is room, and no job waits; 1: there is room; 2: there is none now.
-    """
-    open_ = [node for node in state.nodes.values() if node.node.takes_jobs and node.whole is None]
-    free = [
-        replace(
-            node.node,
-            gpus=tuple([gpu for gpu in node.node.gpus if node.free.get(gpu.type, 0) >> gpu.index & 1]),
-            cores=tuple([core for core in node.node.cores if core not in node.cores_booked])[: node.cores_unused],
-            host_memory_bytes=node.host_memory_free_bytes,
-        )
-        for node in open_
-    ]
-    unused, inventory = {node.node.name for node in open_ if not node.jobs}, Inventory(free)
-
-    def rank(spec: JobSpec) -> int:
-        away, _ = kept_off(spec, free, now_s)
-        left = [one for one in free if one.name not in away and (one.name in unused or not spec.whole_node)]
-        least = replace(spec, gpus=spec.gpus_min, cores=spec.cores or int(not spec.gpus_min))
-        if (inventory if len(left) == len(free) else Inventory(left)).shortfall(least) is not None:
-            return 2
-        return int(spec.pool in state.queues and state.queues[spec.pool].count > 0)
-
-    return rank
 
 
 def _on_a_node(spec: JobSpec, shortfall: Shortfall) -> str:

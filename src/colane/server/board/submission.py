@@ -57,6 +57,7 @@ ASKED: Final = "request"
 
 _IN_LAUNCH: Final = frozenset({"command", "workdir", "env", "user"})
 _PLACES: Final = {name: place for place, name in enumerate(JobRequest.model_fields)}
+SLURMS: Final = "SLURM_JOB_PARTITION"
 _OF_ONE_TIME: Final = frozenset(field.name for field in JOB_FIELDS if field.of_one_time)
 
 
@@ -79,9 +80,12 @@ def _as_json(value: object) -> object:
     return dict(value) if isinstance(value, dict) else value
 
 
-def to_launch(launch: Mapping[str, Any]) -> LaunchSpecObject:
-    """Return what of a launch spec an agent is told."""
-    return cast("LaunchSpecObject", {name: value for name, value in launch.items() if name != ASKED})
+def to_launch(launch: Mapping[str, Any], pool: str) -> LaunchSpecObject:
+    """Return what of a launch spec an agent is told, with the pool it starts in, which who submits it cannot know."""
+    told = {name: value for name, value in launch.items() if name != ASKED}
+    if SLURMS in launch["env"]:
+        told["env"] = {**launch["env"], SLURMS: pool}
+    return cast("LaunchSpecObject", told)
 
 
 def for_record(launch: Mapping[str, Any] | None) -> Body | None:

@@ -62,7 +62,8 @@ def _demand_allowed(turn: Turn, job: Job, limit_s: float | None, pools: PoolRule
     """What it was served for at its submission bounds it still."""
     kept = turn.reads.get(LAUNCH_SPECS, launch_key(job)) or {}
     qos = str((kept.get(ASKED) or {}).get("qos", USUAL))
-    if problems := [*pools.too_long(job.spec.pool, limit_s, qos)]:
+    may_be_in = [way.pool for way in job.spec.pools if job.placement is None] or [job.spec.pool]
+    if problems := [problem for pool in may_be_in for problem in pools.too_long(pool, limit_s, qos)]:
         raise RefusedError(422, problems)
     was_s = job.effective.time_limit_s
     if job.placement is None or was_s is None or (limit_s is not None and limit_s <= was_s):

@@ -243,7 +243,7 @@ class Nodes:
             "gpus": job.gpu_count,
             "gpu_memory_bytes": spec.gpu_memory_bytes,
             "labels": dict(spec.labels),
-            **submission.to_launch(secret),
+            **submission.to_launch(secret, spec.pool),
             **launched_element(job, self.parts.read_model),
             **token,
         }

@@ -35,20 +35,26 @@ def reserve(turn: Turn, body: ReserveBody, by: str) -> ReservedObject:
         raise RefusedError.because(409, f"there is a reservation {name!r}: choose another name, or cancel it", "name")
     made = KeptFor(name, tuple(dict.fromkeys(body.users)), from_s, to_s, by)
     for node in nodes:
-        known = turn.reservations_of(turn.read_model.nodes[node].node)
-        for one in known:
+        for one in turn.reservations_of(turn.read_model.nodes[node].node):
             if one.from_s < to_s and from_s < one.to_s:
                 text = f"{node} is kept for {one.told} from {time_text(one.from_s)} to {time_text(one.to_s)}"
                 raise RefusedError.because(409, f"{text}: choose another time, or cancel that", "nodes")
         if not body.ignore_jobs:
             demand_ended(turn, node, made)
-        _say(turn, node, [*known, made])
+    for node in nodes:
+        _say(turn, node, [*turn.reservations_of(turn.read_model.nodes[node].node), made])
     return _shown(made, nodes)
 
 
 def demand_ended(turn: Turn, node: str, made: KeptFor) -> None:
     """Refuse what would find jobs of others there. Raises RefusedError: 409."""
     for job in turn.read_model.jobs.values():
+        promised = job.constraints.promised if job.placement is None and job.spec.user not in made.users else None
+        due_s = job.due_s or inf
+        if promised is not None and node in {gpu.node for gpu in promised.gpus} and due_s > made.from_s:
+            fix = "reserve other nodes, or from then on, or with ignore_jobs (--ignore-jobs)"
+            text = f"job {job.id} of {job.spec.user} was promised GPUs of {node} until {time_text(due_s)}: {fix}"
+            raise RefusedError.because(409, text, "nodes")
         limit_s = job.effective.time_limit_s
         end_s = inf if limit_s is None else (turn.now_s if job.start_s is None else job.start_s) + limit_s
         is_there = job.placement is not None and node in job.placement.nodes and job.spec.user not in made.users

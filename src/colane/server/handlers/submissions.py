@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import partial
 
 from colane.api.job_request import JobRequest
 from colane.api.jobs import JobIdAnswer
 from colane.model.job import JobId
 from colane.model.problem import Problem
-from colane.server.board.hardware import Hardware, room
+from colane.server.board.hardware import Hardware
 from colane.server.board.slices import SLICE_JOBS_MAX, jobs_text
 from colane.server.board.submission import Admitted
 from colane.server.board.turn import Turn
@@ -21,7 +21,7 @@ from colane.server.ground.yielding import ITEMS_AT_ONCE, in_slices
 from colane.server.handlers import ownership
 from colane.server.notify.channels import unknown_channel
 from colane.server.parts import Parts
-from colane.server.submitting.admission import Rank, admit, admit_all, judged, named_as_given
+from colane.server.submitting.admission import admit, admit_all, judged, named_as_given
 from colane.server.submitting.deadlines import demand_possible, promised_in_slices, with_promises
 from colane.server.submitting.dependencies import Dependencies
 from colane.server.submitting.lookup import Families, Lookup
@@ -53,11 +53,10 @@ async def judge_in_slices(
     now_s: float,
     families: Families,
     pools: PoolRules | None = None,
-    rank: Rank = lambda _: 0,
 ) -> JudgedBatch:
     """Judge a large batch while others go on, as `admit_all` does in one go."""
     admitted, texts, problems = list[Admitted](), list[str](), list[Problem]()
-    judge = partial(admit, hardware=hardware, workdir=workdir, now_s=now_s, families=families, pools=pools, rank=rank)
+    judge = partial(admit, hardware=hardware, workdir=workdir, now_s=now_s, families=families, pools=pools)
     first = 0
     async for part in in_slices(requests, SLICE_JOBS_MAX):
         jobs = judged(part, first, problems, judge)
@@ -97,13 +96,7 @@ class Submissions:
 
     async def _judged(self, owned: Sequence[JobRequest], now_s: float, families: Families) -> JudgedBatch:
         config, hardware = self.parts.config, self.parts.read_model.hardware
-        rank = self._rank(now_s)
-        return await judge_in_slices(owned, hardware, config.workdir, now_s, families, config.pools, rank)
-
-    def _rank(self, now_s: float) -> Rank:
-        """How soon a job of several pools may start in one; only such a job has the nodes looked at, and once."""
-        found = cache(lambda: room(self.parts.driver.core.state, now_s))
-        return lambda spec: found()(spec)  # noqa: PLW0108 - looked at late
+        return await judge_in_slices(owned, hardware, config.workdir, now_s, families, config.pools)
 
     def _demand_few(self, requests: Sequence[JobRequest]) -> None:
         most = self.parts.config.batch_jobs_max
@@ -139,9 +132,7 @@ class Submissions:
             admitted = (
                 judged.jobs()
                 if judged is not None and judged.hardware is hardware
-                else admit_all(
-                    owned, hardware, config.workdir, turn.now_s, families, config.pools, self._rank(turn.now_s)
-                )
+                else admit_all(owned, hardware, config.workdir, turn.now_s, families, config.pools)
             )
             demand_possible(self.parts.driver.core.state, [one.spec for one in admitted])
             waiting = Dependencies(turn, self.parts.sight(caller)).given(admitted)

@@ -32,7 +32,7 @@ from colane.model.job import (
     Totals,
 )
 from colane.model.job_fields import JOB_FIELDS
-from colane.model.job_spec import UNCONSTRAINED, Category, CheckpointContract, NewLimit, PromisedGpus
+from colane.model.job_spec import UNCONSTRAINED, Category, CheckpointContract, NewLimit, PoolWay, PromisedGpus
 from colane.model.lengths import FamilyLengths, LengthBin
 from colane.model.phases import (
     LEAVING,
@@ -96,6 +96,7 @@ SPEC: Final = lean(
     "labels",
     sizes=several(),
     labels=MAPPING,
+    pools=several(row(PoolWay)),
     category=choice(Category),
     checkpoint=maybe(row(CheckpointContract, saved_codes=several())),
     **{field.name: choice(field.takes.of) for field in JOB_FIELDS if field.in_spec and isinstance(field.takes, OneOf)},

@@ -16,7 +16,7 @@ from colane.model.checkpoint import parse_contract
 from colane.model.field_values import groups_problem
 from colane.model.job import JobSpec
 from colane.model.job_fields import BY_NAME, JOB_FIELDS, RULED_NAMES, senseless
-from colane.model.job_spec import CheckpointContract, Ranks
+from colane.model.job_spec import CheckpointContract, PoolWay, Ranks
 from colane.model.limits import POOLS_LABEL
 from colane.model.phases import Array, Hold, HoldKind
 from colane.model.problem import Problem
@@ -33,9 +33,6 @@ from colane.workloads import catalogue
 
 TRAINER_FIELDS: Final = frozenset(field.name for field in JOB_FIELDS if field.of_trainer)
 """Fields that only a built-in job may carry."""
-
-Rank = Callable[[JobSpec], int]
-SLURMS: Final = "SLURM_JOB_PARTITION"  # in a job's environment: its pool, which the program that submits cannot know
 
 _SPEC_FIELDS: Final = tuple(field for field in JOB_FIELDS if field.in_spec)
 _SPEC_FIELD: Final = {field.name: field for field in _SPEC_FIELDS}
@@ -60,7 +57,6 @@ def admit_all(
     now_s: float = 0.0,
     families: Families | None = None,
     pools: PoolRules | None = None,
-    rank: Rank = lambda _: 0,
 ) -> list[Admitted]:
     """Judge a batch; it is taken whole or not at all.
 
@@ -71,14 +67,13 @@ def admit_all(
         now_s: The time, from which times to begin are counted.
         families: The families of their commands, as far as they are known already.
         pools: What pools are for.
-        rank: How soon a pool that was named among several may start a job: see `hardware.room`.
 
     Raises:
         RefusedError: 422 with every problem of the first bad jobs, fields as `jobs[3].batch_size`.
     """
     problems = list[Problem]()
     known, rules = families or Families(), pools or PoolRules()
-    judge = partial(admit, hardware=hardware, workdir=workdir, now_s=now_s, families=known, pools=rules, rank=rank)
+    judge = partial(admit, hardware=hardware, workdir=workdir, now_s=now_s, families=known, pools=rules)
     admitted = judged(requests, 0, problems, judge)
     if problems:
         raise RefusedError(422, problems)
@@ -126,7 +121,6 @@ def admit(
     now_s: float = 0.0,
     families: Families | None = None,
     pools: PoolRules | None = None,
-    rank: Rank = lambda _: 0,
 ) -> Admitted:
     """Judge one job; see `admit_all`. Raises RefusedError: 422 with what is wrong."""
     judge = partial(_in_pool, hardware, workdir, now_s, families or Families(), pools or PoolRules())
@@ -144,13 +138,11 @@ def admit(
     told = {pool: "; ".join([f"{field} {text}" for field, text in problems]) for pool, problems in causes.items()}
     if unknown or not found:
         raise RefusedError(422, [Problem("pool", "; ".join([f"{pool}: {told[pool]}" for pool in unknown or told]))])
-    taken = min(found, key=lambda pool: rank(found[pool].spec))
-    passed = [f"{pool}: {told.get(pool, 'no room then')}" for pool in names[: names.index(taken)]]
-    said = f"{taken} of {request.pool}" + "".join([f"; {text}" for text in passed])
-    one, env = found[taken], {**request.env, **({SLURMS: taken} if SLURMS in request.env else {})}
+    one = next(iter(found.values()))
+    said = "; ".join([",".join(found), *[f"{pool}: {text}" for pool, text in told.items()]])
     one.launch[ASKED]["pool"] = request.pool
-    spec = replace(one.spec, labels={**one.spec.labels, POOLS_LABEL: said})
-    return replace(one, spec=spec, launch={**one.launch, "env": env})
+    several = [PoolWay(pool, each.spec.gpus, each.spec.time_limit_s) for pool, each in found.items()][len(found) == 1 :]
+    return replace(one, spec=replace(one.spec, labels={**one.spec.labels, POOLS_LABEL: said}, pools=tuple(several)))
 
 
 def _in_pool(

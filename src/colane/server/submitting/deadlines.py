@@ -97,11 +97,16 @@ class _Promises:
             self._coming = list(_coming(self._turn))
         core, is_held = self._core, bool(job.holds or job.is_singleton or job.array)
         view = ClusterView(core.state, self._turn.now_s)
-        made = promise(view, job.spec, self._allowed, self._coming, core.limits, core.config.limits, is_held=is_held)
-        if isinstance(made, NoPromise):
-            raise RefusedError(422, [Problem(f"jobs[{position}].deadline_s", made.problem)])
-        self._coming.append(ComingPromise(JobId(NEWCOMER + position - self._number), job.spec, made))
-        return replace(job, promised=made)
+        problems = dict[str, None]()
+        specs = [job.spec.in_pool(way.pool) for way in job.spec.pools] or [job.spec]
+        specs.sort(key=lambda spec: not core.state.has_free(spec.pool, spec.gpu_type, spec.gpus_min, False))
+        for spec in specs:
+            made = promise(view, spec, self._allowed, self._coming, core.limits, core.config.limits, is_held=is_held)
+            if not isinstance(made, NoPromise):
+                self._coming.append(ComingPromise(JobId(NEWCOMER + position - self._number), spec, made))
+                return replace(job, spec=spec, promised=made)
+            problems[f"in pool {spec.pool} it {made.problem}" if job.spec.pools else made.problem] = None
+        raise RefusedError(422, [Problem(f"jobs[{position}].deadline_s", "; ".join(problems))])
 
 
 def _coming(turn: Turn) -> Iterator[ComingPromise]:

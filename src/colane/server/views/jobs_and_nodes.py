@@ -92,6 +92,9 @@ def job_view(
     spec, reason = job.spec, job.reason
     told = None if reason is None else explain(reason)
     declared = _declared(spec)
+    is_open = job.state is JobState.QUEUED or (job.first_start_s is None and job.placement is None)
+    if spec.pools and is_open and job.constraints.promised is None:
+        declared["pool"] = ",".join([way.pool for way in spec.pools])
     stalls = stalled(job, progress)
     steps_total = declared["steps_total"]
     if progress and progress.steps_total is not None:

@@ -139,8 +139,12 @@ def view_of(driver: LiveDriver, job: Job) -> JobObject:
 
 def why_live(driver: LiveDriver, job: Job) -> ReasonObject:
     """Return why a live job is where it is; of one that has just ended, why it was there."""
-    if job.id in driver.core.state.jobs:
-        return explain(driver.core.why(job.id, driver.now()))
+    core, now_s = driver.core, driver.now()
+    if job.id in core.state.jobs:
+        pools = [way.pool for way in job.spec.pools] if job.id in core.state.roaming else [job.spec.pool]
+        told = explain(core.why_in(job.id, pools[0], now_s))
+        others = [f"; in pool {pool}: {explain(core.why_in(job.id, pool, now_s))['sentence']}" for pool in pools[1:]]
+        return {**told, "sentence": told["sentence"] + "".join(others)}
     return explain(job.reason) if job.reason else NO_REASON
 
 

@@ -78,6 +78,10 @@ ENDLESS: Final = (
     "limit says when they end"
 )
 
+RESERVED: Final = (
+    "cannot be promised: {nodes} may be kept for others before then ({by}): ask for an earlier end, or leave it out"
+)
+
 GUARANTEED: Final = (
     "cannot be promised: {guaranteed} of {there:GPU} are guaranteed to groups, and of the others too few are left "
     "beside {taken} of jobs that cannot be stopped: leave it out"
@@ -239,6 +243,7 @@ class _Search:
         self.left_s: dict[GpuId, float] = {}
         self.seated = [*self._waiting(), *self._coming(coming)]
         self.is_length_known = False
+        self._reserved: dict[str, str] = {}
         self._places = sorted(self._all_places(), key=self._worth)
 
     def places(self) -> Iterator[Seated]:
@@ -247,7 +252,10 @@ class _Search:
 
     @property
     def kept_out(self) -> str:
-        """Why it may have no GPUs, where what is guaranteed to groups keeps it out; else empty."""
+        """Why it may have no GPUs, where reservations or what is guaranteed to groups keep it out; else empty."""
+        if self._reserved:
+            by = ", ".join(dict.fromkeys(self._reserved.values()))
+            return fill(RESERVED, {"nodes": ", ".join(self._reserved), "by": by})
         return "" if self._beside is None or not self._beside.has_left_out else self._beside.refusal()
 
     def refusal(self) -> NoPromise:
@@ -333,6 +341,11 @@ class _Search:
             return []
         if ranks_held(node.node, spec, gpu_type, usable_only=True) < spec.gpus:
             return []
+        due_s, now_s = self._view.now_s + (spec.deadline_s or inf), self._view.now_s
+        for one in node.node.reservations:
+            if spec.user not in one.users and one.from_s < due_s and one.to_s > now_s:
+                self._reserved[node.node.name] = one.told
+                return []
         need, loads = spec.gpu_memory_bytes or 0, list[GpuLoad]()
         for load in self._loads(node.node.name).values():
             if load.gpu.type == gpu_type and load.is_usable and load.capacity_bytes >= need:

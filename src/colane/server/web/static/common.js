@@ -71,6 +71,9 @@ export function lasting(seconds) {
   const [size, unit] = parts[at], rest = parts[at + 1] ? Math.floor(s % size / parts[at + 1][0]) : 0;
   return `${Math.floor(s / size)} ${unit}${rest ? ` ${rest} ${parts[at + 1][1]}` : ""}`;
 }
+const NOW_S = () => Date.now() / 1000, day = at_s => new Date(at_s * 1000).toLocaleString([], { month: "short", day: "numeric", hour: "2-digit", minute: "2-digit" });
+export const reserved = node => (node.reservations || []).filter(one => one.to_s > NOW_S());  // what is not over; an older scheduler tells none
+export const reservation = one => `${one.name}: ${day(one.from_s)} to ${day(one.to_s)} for ${one.users.join(", ")}`;
 export const percent = ratio => ratio > 0 && ratio < 0.01 ? "under 1 %" : `${Math.round(ratio * 100)} %`;
 export const short = value => value >= 100 ? value.toFixed(0) : String(Number(value.toPrecision(3)));
 export const bytes = size => size >= 999.5e6 ? `${short(size / 1e9)} GB` : size ? `${short(size / 1e6)} MB` : "0 GB";

@@ -1,5 +1,5 @@
 // The nodes: all of them in a table, and how those alike are wired; one of them with who has what of it.
-import { EVERY_MS, Name, byName, bytes, clock, count, get, here, html, known, lanesOf, lasting, loadNames, short } from "/page/common.js";
+import { EVERY_MS, Name, byName, bytes, clock, count, get, here, html, known, lanesOf, lasting, loadNames, reservation, reserved, short } from "/page/common.js";
 import { NodeButton } from "/page/acts.js";
 import { Look } from "/page/look.js";
 import { Spark } from "/page/charts.js";
@@ -59,7 +59,7 @@ function All({ redraw }) {
     ${some.length ? "" : html`<p class="lead">No node is like this.</p>`}
     <div class="tw"><table><thead><tr><th>Node</th><th>State</th><th class="r">Devices held</th><th class="r">Jobs</th><th class="r wd">Cores booked</th>
       <th class="r wd">Host memory booked</th><th class="wd">Type</th><th class="wd">Pool</th><th class="wd">Version</th></tr></thead><tbody>${some.slice(0, rows).map(node => html`<tr key=${node.name}><td>${nodeLink(node.name)}</td>
-      <td class=${node.state === "up" ? "" : node.lost ? "ba" : "wa"}>${node.state === "up" ? "up" : `${node.lost ? "✕" : "▲"} ${node.state}`}</td>
+      <td class=${node.state === "up" ? "" : node.lost ? "ba" : "wa"}>${node.state === "up" ? "up" : `${node.lost ? "✕" : "▲"} ${node.state}`}${reserved(node).slice(0, 1).map(one => html` <span class="pill" title=${reserved(node).map(reservation).join("; ")}>${one.from_s * 1000 > Date.now() ? "reserved later" : "reserved"}</span>`)}</td>
       <td class="r">${node.booked.gpus} of ${node.gpus.length}</td><td class="r">${node.jobs.length}</td><td class="r wd">${node.booked.cores} of ${node.cores.length}</td>
       <td class="r wd">${bytes(node.booked.host_memory_bytes)} of ${bytes(node.host_memory_bytes)}</td><td class="wd"><${Name} of=${types(node) || "no device"} /></td><td class="wd"><${Name} of=${node.pool} /></td><td class="wd">${node.agent_version || "unknown"}</td></tr>`)}</tbody></table></div>
     ${some.length > rows ? html`<p class="said"><button type="button" onClick=${() => { rows += ROWS; redraw(); }}>${Math.min(ROWS, some.length - rows)} more</button> of ${some.length}</p>` : ""}
@@ -127,6 +127,7 @@ function One() {
     use ? `${Math.round(use.used_ratio * 100)} % of its memory bandwidth is used (by ${use.by}).` : "", age_s === null ? "" : `Heard ${lasting(age_s)} ago${node.leased && node.lease_s ? `; its lease is ${lasting(node.lease_s)}` : ""}.`];
   return html`<p class="said"><a class="lk" href="#/nodes">All nodes</a></p><div class="top"><h1><${Name} of=${name} most=${60} /> <span class="pill">${node.state}</span></h1><${NodeButton} node=${node} /></div>
     <p class="lead">${words.filter(Boolean).join(" ")}</p>
+    ${reserved(node).length ? html`<p class="said">Reserved, so that jobs of others start here only if they end before: ${reserved(node).map((one, at) => html`${at ? "; " : ""}<bdi>${reservation(one)}</bdi>`)}</p>` : ""}
     <${Look} items=${look} />
     <h2>Topology <small>as the agent found it; GB/s in one direction · ▲ a job whose ways go from socket to socket</small></h2><${Tree} node=${node} />
     ${node.gpus.length ? html`<h2>Devices</h2><${Gpus} node=${node} samples=${samples} />` : ""}

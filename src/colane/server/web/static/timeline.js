@@ -1,8 +1,8 @@
 // Who was on which device when, and what was decided around a moment: the one that is pointed at, else now.
-import { Name, byName, clock, count, get, here, html, jobLink, known, moment, short } from "/page/common.js";
+import { Name, byName, clock, count, get, here, html, jobLink, known, moment, reservation, reserved, short } from "/page/common.js";
 
 const SPANS = [["1 h", 3600], ["6 h", 21600], ["24 h", 86400], ["7 d", 604800]];
-const EVERY_MS = 10000, NARROW_S = 6300, JOBS = 2000, ROWS = 40, BLOCKS = 400, LEFT = 96, LANE = 16, ROW = 22;
+const EVERY_MS = 10000, NARROW_S = 6300, JOBS = 2000, ROWS = 40, BLOCKS = 400, LATER = 3, LEFT = 96, LANE = 16, ROW = 22;
 const STEPS = [300, 600, 1800, 3600, 7200, 14400, 43200, 86400];
 let shown = null, asked = "", loaded = 0, day = null, dayLoaded = 0, moves = null, movesAt;
 
@@ -27,7 +27,9 @@ export async function load(rows) {
   if (!shown || key !== asked || Date.now() - loaded > EVERY_MS) {
     const end = until ? `&until_s=${until}` : "";
     const [timeline, cluster, nodes] = await Promise.all([get(`/timeline?last_s=${span}&limit=${JOBS}${end}`), get(`/samples/cluster?last_s=${span}${end}`),
-      get("/nodes").then(all => all.sort(byName).map(node => ({ name: node.name, gpus: node.gpus.map(gpu => gpu.index) })))]);
+      get("/nodes").then(all => all.sort(byName).map(node => ({ name: node.name, gpus: node.gpus.map(gpu => gpu.index), reservations: node.reservations || [] })))]);
+    for (const node of nodes) for (const one of node.reservations) if (one.from_s < timeline.until_s && one.to_s > timeline.since_s)
+      for (const index of node.gpus) timeline.marks.push({ gpu: `${node.name}/${index}`, kind: "reserved", said: reservation(one), since_s: one.from_s, until_s: one.to_s });
     shown = { ...timeline, cluster, nodes, now: rows.overview };
     if (isOpen && timeline.jobs.length) shown.since_s = since(timeline);
     Object.assign(known, { user: rows.user, isOperator: rows.is_operator });
@@ -66,14 +68,14 @@ function rowsOf({ jobs, marks, nodes, since_s, until_s }, only) {  // a row for 
   }
   for (const mark of marks) {  // what held a device without being on it
     if (!held.has(mark.gpu)) held.set(mark.gpu, []);
-    held.get(mark.gpu).push({ mark, job: { id: mark.kind === "broken" ? -1 : -2 - (mark.job || 0) }, from: Math.max(mark.since_s, since_s), to: Math.min(mark.until_s ?? until_s, until_s), open: false });
+    held.get(mark.gpu).push({ mark, job: { id: mark.said || (mark.kind === "broken" ? -1 : -2 - (mark.job || 0)) }, from: Math.max(mark.since_s, since_s), to: Math.min(mark.until_s ?? until_s, until_s), open: false });
   }
   const rows = [], gone = [...held.keys()].map(gpu => gpu.slice(0, gpu.lastIndexOf("/"))).filter(name => !nodes.some(node => node.name === name));
   for (const node of [...nodes, ...[...new Set(gone)].map(name => ({ name, gpus: [...held.keys()].filter(gpu => gpu.startsWith(`${name}/`)).map(gpu => Number(gpu.split("/").at(-1))).sort((a, b) => a - b) }))]) {
     if (only && node.name !== only) continue;
     let last = null;
     for (const index of node.gpus) {
-      const mine = (held.get(`${node.name}/${index}`) || []).sort((a, b) => a.from - b.from || a.job.id - b.job.id);
+      const mine = (held.get(`${node.name}/${index}`) || []).sort((a, b) => a.from - b.from || (a.job.id > b.job.id) - (a.job.id < b.job.id));
       if (!mine.length) { last = null; continue; }
       const key = mine.map(one => `${one.job.id} ${one.from} ${one.to}`).join();
       if (last && last.key === key && last.to === index - 1) { last.to = index; continue; }
@@ -156,8 +158,8 @@ function Lanes({ rows, wide, from, until, at }) {
         const { job, mark, from: start, to: end, lane, high: tall, hidden } = block;
         if (hidden || !named.has(block)) return "";
         const left = x(start), width = Math.max(1.5, x(end) - left - 0.5), own = known.user && job.user === known.user, top = row.y + lane * LANE;
-        if (mark) return html`<g><rect class=${mark.kind === "broken" ? "gp bd" : "gp fe kp"} x=${left} y=${top} width=${width} height=${tall}><title>${`${mark.kind === "broken" ? "broken" : mark.job ? `kept for job ${mark.job}` : "kept"}: ${moment(start)} to ${moment(end)}`}</title></rect>
-          ${width > 60 ? html`<text class=${mark.kind === "broken" ? "on" : ""} x=${left + 4} y=${top + 11.5}>${mark.kind === "broken" ? "✕ broken" : mark.job ? `for ${mark.job}` : "kept"}</text>` : ""}</g>`;
+        if (mark) return html`<g><rect class=${mark.kind === "broken" ? "gp bd" : "gp fe kp"} x=${left} y=${top} width=${width} height=${tall}><title>${mark.said ? `reserved, ${mark.said}` : `${mark.kind === "broken" ? "broken" : mark.job ? `kept for job ${mark.job}` : "kept"}: ${moment(start)} to ${moment(end)}`}</title></rect>
+          ${width > 60 ? html`<text class=${mark.kind === "broken" ? "on" : ""} x=${left + 4} y=${top + 11.5}>${mark.said ? "reserved" : mark.kind === "broken" ? "✕ broken" : mark.job ? `for ${mark.job}` : "kept"}</text>` : ""}</g>`;
         return html`<a href=${`#/job/${job.id}`}><rect class=${own ? "gp me" : "gp"} x=${left} y=${top} width=${width} height=${tall}><title>${`${job.id} ${job.name} of ${job.user || "no user"}: ${moment(start)} to ${moment(end)}`}</title></rect>${
           width > 34 ? html`<svg x=${left + 4} y=${top} width=${width - 6} height="16"><text class="jb" y="11.5">${label(job, width)}</text></svg>` : ""}</a>`;
       })}`)}
@@ -183,6 +185,9 @@ export function View() {
   const all = rowsOf(shown, node), rows = all.slice(0, ROWS), drawn = Math.max(280, (document.querySelector("main")?.clientWidth || innerWidth) - (innerWidth > 760 ? 48 : 32));
   const on = new Set(all.flatMap(row => row.blocks.filter(one => !one.mark && one.from <= cursor && (one.to > cursor || one.open)).flatMap(() => Array.from({ length: row.to - row.from + 1 }, (_, i) => `${row.node}/${row.from + i}`)))).size;
   const present = !at && !address().until, devices = present ? shown.now.devices.total : value(cluster, "devices", cursor), working = present ? shown.now.devices.working : value(cluster, "working", cursor), waiting = present ? shown.now.waiting : value(cluster, "waiting", cursor), busy = value(cluster, "busy_ratio", cursor), held = node || working === null ? on : Math.round(working);
+  const coming = new Map();
+  for (const one of shown.nodes) for (const each of reserved(one)) if (each.from_s > shown.until_s) coming.set(reservation(each), [...coming.get(reservation(each)) || [], one.name]);
+  const later = [...coming];
   const isShort = address().isOpen && until - from < address().span * 0.99, next = moves.after[0], last = moves.before.filter(one => one.at_s < cursor - 1).at(-1), isNow = !at || at >= until - 1;
   return html`<div class="top"><div><h1>${isNow ? "Now" : `At ${moment(cursor)}`}, ${!node && devices !== null ? `${held} of ${count(Math.round(devices), "device")}` : count(held, "device")}${node ? " of " : ""}${node ? html`<bdi>${node}</bdi>` : ""} ${isNow ? held === 1 ? "works" : "work" : "worked"}${
       waiting === null ? "" : ` and ${count(Math.round(waiting), "job")} ${isNow ? Math.round(waiting) === 1 ? "waits" : "wait" : "waited"}`}.</h1>
@@ -196,7 +201,8 @@ export function View() {
       <div><span>Waiting</span><em>${waiting === null ? "unknown" : Math.round(waiting)} <small>jobs</small></em></div>
       <div><span>Busy</span><em>${busy === null ? "unknown" : Math.round(busy * 100)} <small>% of the time of devices at work</small></em></div></div>
     ${rows.length ? html`<div class="tw"><${Lanes} rows=${rows} wide=${drawn} from=${from} until=${until} at=${cursor} /></div>` : html`<p class="lead">No job held a device in this time.</p>`}
-    <p class="lead small">A row is a device, or neighbours that had the same jobs; what lies below one another was there at once, and a gang is one block. Dashed is kept for a job, red and ✕ broken; else white is free${all.length > ROWS ? `; ${count(all.length - ROWS, "row")} more: choose a node` : ""}.</p>
+    <p class="lead small">A row is a device, or neighbours that had the same jobs; what lies below one another was there at once, and a gang is one block. Dashed is kept for a job, or reserved, red and ✕ broken; else white is free${all.length > ROWS ? `; ${count(all.length - ROWS, "row")} more: choose a node` : ""}.</p>
+    ${later.length ? html`<p class="lead small">Reserved later: ${later.slice(0, LATER).map(([said, names], at) => html`${at ? "; " : ""}<bdi>${said} (${names.slice(0, LATER).join(", ")}${names.length > LATER ? ` and ${names.length - LATER} more` : ""})</bdi>`)}${later.length > LATER ? `; ${later.length - LATER} more: colane reserve` : ""}.</p>` : ""}
     ${shown.left_out ? html`<p class="wa small">▲ Only the youngest ${shown.jobs.length} jobs are drawn: what is white may have been held by older ones. Choose a shorter time.</p>` : ""}
     <h2>Decisions around ${clock(cursor)}</h2>
     ${moves.before.length || moves.after.length ? html`<ul class="moves">${moves.before.map(one => html`<${Move} one=${one} />`)}<li class="here"><time>${clock(cursor)}</time><span>— you are here —</span></li>${moves.after.map(one => html`<${Move} one=${one} />`)}</ul>` : html`<p class="lead">Nothing has happened yet.</p>`}

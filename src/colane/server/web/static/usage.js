@@ -16,9 +16,9 @@ export async function load(rows) {
   const many = days();
   if (shown?.many === many && Date.now() - loaded < EVERY_MS) return;
   const now_s = Date.now() / 1000, since = now_s - now_s % 86400 - (many - 1) * 86400;
-  const [users, by, used, waited, shared] = await Promise.all([get(`/usage?since_s=${since}`), get(`/usage/days?days=${many}`), get(`/usage/used?days=${many}`), get(`/usage/waiting?days=${many}`), get("/usage/shared")]);
+  const [users, by, used, waited, shared, budgets] = await Promise.all([get(`/usage?since_s=${since}`), get(`/usage/days?days=${many}`), get(`/usage/used?days=${many}`), get(`/usage/waiting?days=${many}`), get("/usage/shared"), get("/usage/budgets")]);
   Object.assign(known, { user: rows.user, isOperator: rows.is_operator, overview: rows.overview });
-  shown = { many, since, users, by, used: new Map(used.map(one => [one.user, one])), waited, shared };
+  shown = { many, since, users, by, used: new Map(used.map(one => [one.user, one])), waited, shared, budgets };
   loaded = Date.now();
 }
 
@@ -66,7 +66,7 @@ function Shared() {  // what the night has worked out of the day before: in word
 
 export function View() {
   if (!shown) return html`<p class="lead">Asking the scheduler…</p>`;
-  const { users, used, waited, since } = shown, narrow = innerWidth <= 760, many = narrow ? Math.min(NARROW_DAYS, shown.many) : shown.many, first = since + (shown.many - many) * 86400;
+  const { users, used, waited, since, budgets } = shown, narrow = innerWidth <= 760, many = narrow ? Math.min(NARROW_DAYS, shown.many) : shown.many, first = since + (shown.many - many) * 86400;
   const by = new Map(), again = new Map();
   for (const one of shown.by) {
     by.set(one.user, (by.get(one.user) || 0) + one.gpu_s);
@@ -78,6 +78,8 @@ export function View() {
       : `Of ${hours(total)} device hours in ${shown.many} days none was yours.`}</h1>
     <span class="acts">${DAYS.map(each => html`<a class=${`btn${each === shown.many ? " on" : ""}`} key=${each} aria-current=${each === shown.many ? "true" : null} href=${`#/usage?days=${each}`}>${each} d</a>`)}</span></div>
     <h2>Device hours by day <small>UTC</small></h2>${total ? html`<${Bars} first=${first} many=${many} />` : html`<p class="lead">No job held a device in these days.</p>`}
+    ${budgets.length ? html`<h2>Budgets <small>device hours of this month, UTC, which ends ${dayName(budgets[0].until_s - 1)} · once used up, no further job under it starts</small></h2><div class="tw"><table><tbody>${budgets.slice(0, USERS).map(one => html`<tr key=${one.name}><td><${Name} of=${one.name} /></td>
+      <td><span class="pb lg"><i style=${{ width: `${one.gpu_s ? Math.min(1, one.used_gpu_s / one.gpu_s) * 100 : 100}%` }}></i></span></td><td class=${one.used_gpu_s >= one.gpu_s ? "wa" : ""}>${one.used_gpu_s >= one.gpu_s ? "▲ " : ""}${hours(one.used_gpu_s)} of ${hours(one.gpu_s)} h used</td></tr>`)}</tbody></table></div>${budgets.length > USERS ? html`<p class="lead">${budgets.length - USERS} more: <code>colane usage</code></p>` : ""}` : ""}
     <h2>By user <small>▲ below ${LOW * 100} % of what was asked · jobs that ended in these days, and those that run</small></h2>
     ${rows.length ? html`<div class="tw"><table class="us"><thead><tr><th>User</th><th class="r">Device hours</th><th class="wd">Part of all</th><th class="wd">By day</th><th class="r wd">Ended</th><th class="r wd">Failed</th><th class="r wd">Made again</th><th class="r wd">Run / wait</th>
       ${COLUMNS.map(([key, word]) => html`<th class="r" key=${key}>${word}</th>`)}</tr></thead><tbody>${rows.slice(0, USERS).map(one => {
