@@ -119,6 +119,8 @@ async def test_every_edge_draws_the_same_interval_of_one_moment(bursts: int) -> 
         assert job["facts"]["expected_start"] == listed["facts"]["expected_start"] == said
         assert _short(job)["expected_start"] == said
         assert [expected_text(one, "start") for one in (job, listed)] == [said["sentence"]] * 2
+        aged = f"; said 7.0 s ago, length {said['basis']}" if bursts >= 10 else ""
+        assert expected_text(job, "start", now_s + 7) == said["sentence"] + aged
         assert page["starts"] == ("starts " if bursts >= 10 else "start ") + said["sentence"]
         assert LETTERS["expected"][1](row) == said["sentence"]
         assert {"basis": said["basis"], "said_s": said["said_s"]} == {"basis": "learnt", "said_s": now_s}

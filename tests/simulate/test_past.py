@@ -194,12 +194,14 @@ def test_what_sharing_did_for_users_sums_to_what_it_did_for_all(
 
 def test_one_that_took_longer_than_alone_was_slowed() -> None:
     labels = {STARTED_S: "0", ENDED_S: "150"}
-    spec = JobSpec(name="j", family="f", labels=labels, gpus=2, user="ann")
+    spec = JobSpec(name="job-7", family="f", labels=labels, gpus=2, user="ann")
     job = TraceJob(id=JobId(1), submit_s=0.0, spec=spec, duration_s=100.0)
-    (ann, every) = shares_of([job], [[ReplayedJob("j", 0.0, 10.0, 110.0)], [ReplayedJob("j", 0.0, 30.0, 130.0)]])
-    assert (ann.slowed, ann.slowed_ratio, ann.gpu_h) == (1, 1.5, 300 / 3600)
-    assert ann.alone_h == pytest.approx((120 / 3600, 110 / 3600, 130 / 3600))
-    assert every == ann._replace(user="all")
+    draws = [[ReplayedJob("job-7", 0.0, start_s, start_s + 100.0)] for start_s in (10.0, 30.0)]
+    (ann, every) = shares_of([job], draws)
+    assert (ann["slowed"], ann["slowed_ratio"], ann["gpu_h"]) == (1, 1.5, 300 / 3600)
+    assert ann["slowed_jobs"] == [{"job": 7, "ratio": 1.5}]
+    assert ann["alone_h"] == pytest.approx((120 / 3600, 110 / 3600, 130 / 3600))
+    assert every == {**ann, "user": "all", "slowed_jobs": []}
 
 
 def test_without_a_time_it_is_what_has_ended(tmp_path: Path) -> None:

@@ -254,11 +254,16 @@ def left_text(job: JobObject) -> str:
     return f"{'~' * is_guess}{output.duration(left_s)}"
 
 
-def expected_text(job: JobObject, what: str) -> str:
-    """Return when a job is expected to `start` or to `end`, in words; empty where that is not foreseen."""
+def expected_text(job: JobObject, what: str, now_s: float | None = None) -> str:
+    """Return when a job is expected to `start` or to `end`, in words; empty where that is not foreseen.
+
+    With a time it is also said how old that is, and by what the job's own length is known.
+    """
     facts = facts_of(job)
     told = facts.get("expected_start") if what == "start" else facts.get("expected_end")
-    return "" if told is None else told["sentence"]
+    if told is None or now_s is None or told["p50_s"] is None:
+        return "" if told is None else told["sentence"]
+    return f"{told['sentence']}; said {output.duration(max(0.0, now_s - told['said_s']))} ago, length {told['basis']}"
 
 
 def share_text(job: JobObject) -> str:

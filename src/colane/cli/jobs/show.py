@@ -107,7 +107,7 @@ def _fields(job: JobObject, reason: WhyAnswer) -> Iterator[tuple[str, str]]:
     yield "started", _when(job["first_start_s"]) + (f" (attempt {job['attempt']})" if job["attempt"] > 1 else "")
     yield "ended", _when(job["end_s"])
     for name in ("start", "end"):
-        if told := jobs.expected_text(job, name):
+        if told := jobs.expected_text(job, name, time.time()):
             yield f"expected {name}", told
     yield from _time_spent(job)
     yield from _ending(job)

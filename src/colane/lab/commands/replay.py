@@ -30,6 +30,7 @@ from colane.lab.commands.export import Since, Until, export_jobs, export_state, 
 from colane.model.words import count, percent
 
 if TYPE_CHECKING:
+    from colane.api.seeing import SharedUserObject
     from colane.lab.simulate.request import Loaded, Request
     from colane.lab.traces.clusters import Cluster
     from colane.lab.traces.workload import TraceJob
@@ -334,20 +335,7 @@ def _unshared(request: Request, loaded: Loaded) -> Loaded:
     return _with_jobs(request, loaded, traced)
 
 
-class UserShare(NamedTuple):
-    """What sharing did for one user's jobs that came and ended; "all" for all users'."""
-
-    user: str
-    jobs: int
-    gpu_h: float  # GPU hours they held, as recorded
-    took_h: float  # from submission to end, summed, as recorded
-    alone_h: tuple[float, float, float]  # the same, each alone on its GPUs in FIFO: mean of draws, least, most
-    slowed: int  # those whose run took over 5 % longer than alone
-    slowed_ratio: float  # by how much the worst of them was; 1 of none
-    slowed_jobs: list[dict[str, float]]  # the worst of them by id, each with by how much; none of "all"
-
-
-def shares_of(traced: Sequence[TraceJob], alone: Sequence[Sequence[ReplayedJob]]) -> list[UserShare]:
+def shares_of(traced: Sequence[TraceJob], alone: Sequence[Sequence[ReplayedJob]]) -> list[SharedUserObject]:
     """Hold what users had against what they would have had alone, by draw; the sums of all come last."""
     was, of = {one.name: one for one in recorded(traced)}, {job.spec.name: job for job in traced}
     ends = [{one.name: one.end_s - one.ready_s for one in draw} for draw in alone]
@@ -364,32 +352,33 @@ def _shares(
     was: Mapping[str, ReplayedJob],
     of: Mapping[str, TraceJob],
     ends: Sequence[Mapping[str, float]],
-) -> UserShare:
+) -> SharedUserObject:
     ran_s = {name: was[name].end_s - was[name].start_s for name in names}
     ratios = [(ran_s[name] / alone_s, name) for name in names if (alone_s := of[name].duration_s)]
     slowed = sorted([one for one in ratios if one[0] > 1 + TRUSTED_RATIO], reverse=True)
     told = [] if user == "all" else slowed[:SLOWED_TOLD]
     sums = [math.fsum(draw[name] for name in names) / 3600 for draw in ends]
-    return UserShare(
-        user, len(names), math.fsum(ran_s[name] * of[name].spec.gpus for name in names) / 3600,
-        math.fsum(was[name].end_s - was[name].ready_s for name in names) / 3600,
-        (math.fsum(sums) / len(sums), min(sums), max(sums)), len(slowed), slowed[0][0] if slowed else 1.0,
-        [{"job": int(name.rpartition("-")[2]), "ratio": ratio} for ratio, name in told],
-    )  # fmt: skip
+    return {
+        "user": user, "jobs": len(names),
+        "gpu_h": math.fsum(ran_s[name] * of[name].spec.gpus for name in names) / 3600,
+        "took_h": math.fsum(was[name].end_s - was[name].ready_s for name in names) / 3600,
+        "alone_h": (math.fsum(sums) / len(sums), min(sums), max(sums)),
+        "slowed": len(slowed), "slowed_ratio": slowed[0][0] if slowed else 1.0,
+        "slowed_jobs": [{"job": int(name.rpartition("-")[2]), "ratio": ratio} for ratio, name in told],
+    }  # fmt: skip
 
 
-def _tell_users(shares: Sequence[UserShare]) -> None:
+def _tell_users(shares: Sequence[SharedUserObject]) -> None:
     output.say()
     heads = ("USER", "JOBS", "GPU HOURS", "TOOK", "ALONE IN FIFO", "SLOWED", "MOST")
     rows = []
     for one in shares:
-        mean, least, most = one.alone_h
+        mean, least, most = one["alone_h"]
         alone = f"{mean:.1f} h" + ("" if most - least < 0.05 else f" ({least:.1f} to {most:.1f})")
-        worst = f"{one.slowed_ratio:.2f} times" if one.slowed else ""
-        worst += f" (job {one.slowed_jobs[0]['job']})" if one.slowed_jobs else ""
-        rows.append([
-            one.user, str(one.jobs), f"{one.gpu_h:.1f}", f"{one.took_h:.1f} h", alone, str(one.slowed), worst,
-        ])  # fmt: skip
+        worst = f"{one['slowed_ratio']:.2f} times" if one["slowed"] else ""
+        worst += "".join([f" (job {each['job']})" for each in one["slowed_jobs"][:1]])
+        had, took = f"{one['gpu_h']:.1f}", f"{one['took_h']:.1f} h"
+        rows.append([one["user"], str(one["jobs"]), had, took, alone, str(one["slowed"]), worst])
     output.print_table([ScreenColumn(head, is_number=place > 0) for place, head in enumerate(heads)], rows)
 
 
@@ -440,7 +429,7 @@ def _tell(request: Request, tried: Sequence[Tried], ruled: str, wanted: HowTold)
             "jobs": len(loaded.workload.jobs), "open": is_open, "draws": len(draws), "ruled": ruled,
             "trust": {**near._asdict(), "is_trusted": near.is_trusted} if near.jobs else None,
             "tried": [row.told() for row in rows], "said": said,
-            **({"users": [one._asdict() for one in users]} if wanted.by_user else {}),
+            **({"users": users} if wanted.by_user else {}),
         })  # fmt: skip
         return
     for line in said:

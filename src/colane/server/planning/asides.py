@@ -29,7 +29,6 @@ AT_ONCE: Final = 2  # of all users; each has one
 LIMIT_S: Final = 600.0  # of CPU time, and of time
 CHARACTERS_MAX: Final = 1 << 20  # of an answer
 NICE: Final = 19
-
 NIGHT_LOOK_S: Final = 900.0  # so long after midnight, or after a start, a day is worked out that is not known
 DAYS_KEPT: Final = 28
 
@@ -92,17 +91,18 @@ class Asides:
         path, last = self.parts.config.shared, Answer()
         assert path is not None  # noqa: S101 - asked before
         since, until = (datetime.fromtimestamp(at_s).astimezone().isoformat() for at_s in (start_s, end_s))
-        async with aclosing(self.answers(["replay", "--by-user", f"--since={since}", f"--until={until}"])) as answers:
-            async for answer in answers:
-                last = answer
-        if "problem" in last:
-            log.info("what sharing did on the day from %s is not told: %s", since, last["problem"])
-        users = last.get("found", {}).get("users", [])
-        days = [*self._days(), {"start_s": start_s, "users": users if len(users) > 1 else []}]
+        words = ["replay", "--by-user", f"--since={since}", f"--until={until}"]
         try:
+            async with aclosing(self.answers(words)) as answers:
+                async for answer in answers:
+                    last = answer
+            users = last.get("found", {}).get("users", [])
+            days = [*self._days(), {"start_s": start_s, "users": users if len(users) > 1 else []}]
             await asyncio.to_thread(write_whole, path, json.dumps(days[-DAYS_KEPT:]))
         except OSError as error:
-            log.warning("what sharing did is not kept: %s", error)
+            last = {"problem": error}
+        if "problem" in last:
+            log.info("what sharing did on the day from %s is not told: %s", since, last["problem"])
 
     def _days(self) -> list[dict[str, Any]]:
         try:

@@ -51,6 +51,8 @@ function Progress({ job: { facts, progress, saved_s: saved_at, end_s: ended } })
 }
 const BY = { family: ", by how long others of its family ran", limit: ", by its time limit" };
 
+const expected = told => !told ? "" : told.p50_s === null ? told.sentence : html`${told.sentence} <span class="q">said ${lasting(Math.max(0, Date.now() / 1000 - told.said_s))} ago, length ${told.basis}</span>`;
+
 function Facts({ job }) {
   const { sharing } = job, coRunners = sharing ? [["takes turns with", sharing.lane_mates], ["beside", sharing.others]].filter(([, ids]) => ids.length) : [];
   const rows = [["User", html`<${Name} of=${job.user || "none"} />`],
@@ -59,7 +61,7 @@ function Facts({ job }) {
       : job.facts.gpus.length ? "no other job on its devices" : "none"],
     ["Asks for", `${count(job.needs.gpus, "GPU")}${job.needs.gpu_memory_bytes ? `, ${bytes(job.needs.gpu_memory_bytes)} each` : ""}`],
     ["Speed", job.facts.speed_ratio === null ? "" : html`${job.facts.speed_ratio.toFixed(2)} of its speed alone: <bdi>${job.rate.sentence}</bdi>`],
-    ["Starts", job.facts.expected_start?.sentence || ""], ["Ends", job.facts.expected_end?.sentence || ""],
+    ["Starts", expected(job.facts.expected_start)], ["Ends", expected(job.facts.expected_end)],
     ["Time", TIMES.filter(([key]) => job.facts.time_spent[key] > 0).map(([key, word]) => `${lasting(job.facts.time_spent[key])} ${word}`).join(", ")],
     ["Answers", answers(job)],
     ["Command", job.command ? html`<code>${spoken(job.command)}</code>` : ""], ["Directory", job.workdir ? html`<code>${job.workdir}</code>` : ""],
