@@ -120,6 +120,12 @@ def test_another_policy_goes_on_with_what_is_there() -> None:
     assert first_s["sjf"][3] < first_s["sjf"][2]
 
 
+def by_name(module: str, name: str) -> bytes:
+    """A state that has something of a module called, by a name that may lead on from it."""
+    words = b"".join(b"\x8c" + bytes([len(word)]) + word.encode() for word in (module, name))
+    return HEAD + b"\x80\x04" + words + b"\x93)R."
+
+
 @pytest.mark.parametrize(
     ("data", "said"),
     [
@@ -129,6 +135,9 @@ def test_another_policy_goes_on_with_what_is_there() -> None:
         (HEAD + b"cos\nsystem\n(S'true'\ntR.", r"it names os\.system"),
         (HEAD + b"cbuiltins\neval\n(S'1'\ntR.", r"it names builtins\.eval"),
         (HEAD + b"ccolane.lab.simulate.run\nsimulate\n)R.", r"it names colane\.lab\.simulate\.run\.simulate"),
+        (by_name("colane.lanes.turns", "math"), r"it names colane\.lanes\.turns\.math"),
+        (by_name("colane.perf.calibration", "np.loadtxt"), r"it names colane\.perf\.calibration\.np\.loadtxt"),
+        (by_name("colane.server.store.sqlite", "SqliteStore"), r"it names colane\.server"),
     ],
 )
 def test_what_is_no_state_is_refused_and_nothing_is_run(data: bytes, said: str) -> None:

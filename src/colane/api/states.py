@@ -32,6 +32,15 @@ PLAIN: Final = frozenset({
 OWN: Final = "colane."
 DECIDES: Final = ("colane.core.", "colane.cpu.", "colane.lanes.", "colane.perf.", "colane.scheduling.")
 """Rooms whose functions read and write nothing, and may stand in what is read."""
+MADE: Final = (
+    *DECIDES,
+    "colane.api.states",
+    "colane.foresee.",
+    "colane.lab.simulate.",
+    "colane.lab.traces.",
+    "colane.model.",
+)
+"""Rooms and modules of whose classes objects are made."""
 
 NOTHING: Final[Mapping[str, object]] = MappingProxyType({})
 
@@ -139,10 +148,13 @@ class _Reader(pickle.Unpickler):
 
     def find_class(self, module: str, name: str) -> Any:  # noqa: ANN401 - as pickle has it
         """A class of ours, or what is plain. Raises pickle.UnpicklingError: it is neither."""
-        is_plain = f"{module}.{name}" in PLAIN or module.startswith(DECIDES)
-        if is_plain or module.startswith(OWN):
+        if f"{module}.{name}" in PLAIN:
+            return super().find_class(module, name)
+        if module.startswith(MADE):
             found = super().find_class(module, name)
-            if is_plain or isinstance(found, type) or found in {_method, _record}:
+            own = getattr(found, "__module__", None), getattr(found, "__qualname__", None)
+            is_there = own == (module, name)  # and not what the module imports, nor by a name that leads on from it
+            if is_there and (isinstance(found, type) or module.startswith(DECIDES) or found in {_method, _record}):
                 return found
         raise pickle.UnpicklingError(f"it names {module}.{name}")
 
