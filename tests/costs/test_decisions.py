@@ -168,10 +168,11 @@ def calls_a_lesson(queued: int) -> float:
 def test_a_lesson_about_lengths_works_out_what_is_left_once_of_all_that_are_alike() -> None:
     """A waiting job of which this is asked anew takes 51 calls.
 
-    What families have in common is learnt anew, and nothing is known of any by itself: so it is asked of all.
+    What families have in common is learnt anew, and nothing is known of any by itself: so it is asked of all. They are
+    ranked 1,024 a step, and what each step asks before that counts, too.
     """
     few, many = QUEUED, 5 * QUEUED
-    assert calls_a_lesson(many) - calls_a_lesson(few) <= 17 * (many - few)
+    assert calls_a_lesson(many) - calls_a_lesson(few) <= 18 * (many - few)
 
 
 def test_an_event_by_the_shadow_price_costs_a_few_times_one_under_fifo() -> None:
