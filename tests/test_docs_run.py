@@ -34,6 +34,15 @@ ELEMENT = "import os, time; time.sleep(600 if os.environ['COLANE_ARRAY_INDEX'] i
 JOB = "#!/bin/bash\n#SBATCH --array=0-9%2 -t 5\necho $SLURM_ARRAY_TASK_ID\n"
 
 
+ONE = "colane submit --gpus 1 --wait -- python train.py"
+POLICY = (ROOT / "docs" / "examples" / "fewest_running.py").read_text()
+CHANNELS = '[[channel]]\nname = "pager"\nnamed = true\non = ["failure"]\ncommand = ["/bin/true"]\n'
+CHANNELS += '[[channel]]\nname = "ann"\ncommand = ["/bin/true"]\n'
+TRACE = "submit_s,duration_s,gpus\n0,100,1\n5,200,1\n9,50,1\n"
+CLUSTER = "name: mine\ngroups: [{name: n, count: 2, gpus: 1, gpu_type: V100, gpu_memory: 16GB}]\n"
+STUDY = 'cluster = "mine.yaml"\ntrace = "jobs.csv"\npolicies = ["fifo", "colane"]\n'
+
+
 class Walk(NamedTuple):
     """How a page's lines are run."""
 
@@ -42,6 +51,8 @@ class Walk(NamedTuple):
         {}
     )  # what the reader has of another name (ids, nodes), or would not wait for
     refused: Mapping[str, str] = MappingProxyType({})  # lines that end otherwise than with 0, and what is said then
+    up: tuple[str, ...] = ()  # options of `colane up`
+    first: str = ""  # what has been done before
 
 
 WALKS = {
@@ -61,8 +72,18 @@ WALKS = {
         "colane submit --deadline 4h": "not known how long a step of the job takes",
     }),
     "docs/how-to/serving.md": Walk({"server.py": LONG}),
-    "docs/how-to/seeing.md": Walk({"train.py": SHORT}, {"/gpu-1": "/here", "7": "1"}),
+    "docs/how-to/seeing.md": Walk({"train.py": SHORT}, {"/gpu-1": "/here", "7": "1"}, first=ONE),
     "docs/how-to/slurm.md": Walk({"job.sh": JOB}, {"12": "1"}),
+    "docs/how-to/backup.md": Walk({}, {"/backups/": ""}),
+    "docs/how-to/nodes.md": Walk({}, {"gpu7": "here", " && reboot": "", "/etc/systemd/system/": ""}),
+    "docs/how-to/notify.md": Walk({"train.py": SHORT, "channels.toml": CHANNELS}, up=("--notify", "channels.toml")),
+    "docs/how-to/own-policy.md": Walk({"jobs.csv": TRACE, "mine.py": POLICY}),
+    "docs/how-to/simulate.md": Walk(
+        {"train.py": SHORT, "jobs.csv": TRACE, "mine.yaml": CLUSTER, "study.toml": STUDY},
+        {"-c philly ": "-c mine.yaml ", "philly.csv.gz": "jobs.csv", "jobs=300": "jobs=20", " --tables measured": "",
+         "--seeds 10": "--seeds 2", "-p fifo --for 7d": "-p fifo --for 100s"},
+        first=f"{ONE}\ncolane submit --gpus 1 -- python train.py",
+    ),
 }  # fmt: skip
 
 NOT_RUN = {
@@ -72,25 +93,22 @@ NOT_RUN = {
     r"colane (server|node add|agent)\b": "it takes other machines: tests/engines and tests/faults",
     r"--pty": "it takes a terminal: tests/cli/test_terminals.py",
     r"trace\.csv": "it takes a trace of the reader's",
+    r"^colane restore": "it takes a stopped scheduler: tests/server/test_restarts.py",
+    r"colane node (upgrade|remove)|manifest container": "it takes nodes that were added, or a wheel: tests/engines",
     r"^colane paper": "it takes minutes: tests/papers",
     r"/etc/prometheus|-o prometheus": "it writes where root alone may",
 }
 """Lines that are not run here, and why."""
 
 NOT_WALKED = {
-    "backup": "its lines stop a scheduler and put a store back: tests/server/test_restarts.py",
     "high-availability": "it takes a store over the network: tests/server/test_standby.py",
     "mcp": "its lines are a client's configuration: tests/integrations/test_mcp.py",
-    "nodes": "it takes machines with sshd and systemd: tests/engines",
-    "notify": "its lines are a file of channels: tests/server/test_notify.py",
-    "own-policy": "its programs are run by tests/policyfiles",
     "pilots": "it takes a Slurm cluster: tests/engines",
     "published-figures": "its lines take hours and recorded traces: tests/papers",
     "python": "its program is run by tests/integrations/test_futures.py",
     "ray": "it takes a Ray cluster: tests/engines",
     "scale": "it shows figures, and no lines",
     "security": "it takes root and users: tests/cli/test_users_live.py",
-    "simulate": "its lines are run by tests/simulate and take recorded traces",
     "stores": "it takes Redis or Postgres: tests/server",
     "study": "its study is run by tests/study",
     "terminals": "it takes a terminal: tests/cli/test_terminals.py",
@@ -120,9 +138,10 @@ def test_a_newcomer_types_the_lines_of(page: str, tmp_path: Path, make_up: Calla
         (here / name).write_text(text)
     lines = [line for line in lines_of(page) if not any(re.search(left, line) for left in NOT_RUN)]
     assert lines
-    if page.endswith("seeing.md"):  # there is a job to be seen
-        lines.insert(0, "colane submit --gpus 1 --wait -- python train.py")
-    up = make_up("--devices", "cpu:2:1GB", "--name", "here")
+    if walk.first:
+        lines[:0] = walk.first.splitlines()
+    options = [str(here / one) if (here / one).is_file() else one for one in walk.up]
+    up = make_up("--devices", "cpu:2:1GB", "--name", "here", *options)
     found = typed(up, here, [_swapped(line, walk.swaps) for line in lines])
     wrong = {}
     for line, (code, said) in found.items():

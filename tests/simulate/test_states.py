@@ -155,7 +155,7 @@ WORDS = ["simulate", "-c", "dgx1", "-t", "poisson:jobs=40,gap=20", "-p", "colane
 
 def test_commands_cut_a_simulation_and_go_on_with_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def told(*words: str) -> dict[str, Any]:
-        assert app.run([*words]) in {0, 130}
+        assert app.run([*words]) == 0
         found: dict[str, Any] = json.loads(capsys.readouterr().out)
         return {name: value for name, value in found["runs"][0].items() if name not in {"decision_s", "wall_s"}}
 

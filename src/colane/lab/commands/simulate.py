@@ -251,7 +251,7 @@ def simulate(  # noqa: PLR0913, PLR0917 - a command line option is a parameter
         study, stories = _study(request, asked, state)
         with as_wide_as(figure_inch):
             _publish(study, out, stories, parquet=parquet, as_json=as_json)
-    if study.is_partial:
+    if study.is_interrupted:
         raise typer.Exit(INTERRUPTED)
     if unclaimed(study) or any(map(is_idle, study.runs)):
         raise typer.Exit(FAILURE)

@@ -56,6 +56,11 @@ class Study:
         """Whether it was stopped before all runs had ended."""
         return len(self.runs) < self.runs_asked or any(run.is_partial for run in self.runs)
 
+    @property
+    def is_interrupted(self) -> bool:
+        """Whether it was stopped otherwise than as was asked for."""
+        return len(self.runs) < self.runs_asked or any(run.is_partial and not run.is_cut for run in self.runs)
+
     def of(self, policy: str) -> list[tuple[SimulatedRun, SimulatedMetrics]]:
         """Runs of a policy with their metrics, by seed."""
         pairs = zip(self.runs, self.metrics, strict=True)
@@ -159,6 +164,7 @@ class SimulatedRun:
     plan_s: Floats = field(default_factory=lambda: np.empty(0))  # wall time of each call of the policy
     wall_s: float = 0.0  # wall time of the run
     is_partial: bool = False  # whether it was stopped
+    is_cut: bool = False  # at a time that was asked for
     # where the time of each job went, by job; empty where the run is too large to keep it
     times: Mapping[int, JobTime] = field(default_factory=dict)
     # time each job waited for its turn in a lane; only jobs that did

@@ -217,8 +217,8 @@ def unclaimed(study: Study) -> dict[str, str]:
 
 
 def is_idle(run: SimulatedRun) -> bool:
-    """Whether a policy got nothing done: no job was started."""
-    return not np.isfinite(run.columns.first_start_s).any()
+    """Whether a policy got nothing done: there are jobs, and none was started."""
+    return run.jobs > 0 and not np.isfinite(run.columns.first_start_s).any()
 
 
 def _lacking(study: Study) -> Iterator[str]:

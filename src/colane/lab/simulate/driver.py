@@ -196,7 +196,7 @@ class Driver:
             if at_s > until_s:
                 if on_cut is not None:
                     on_cut()
-                ledger.interrupted = True
+                ledger.interrupted = ledger.is_cut = True
                 break
             if at_s > self.now_s and self.on_settled is not None:
                 self.on_settled(self.now_s)

@@ -156,6 +156,7 @@ class Ledger:
     plan_s: array[float] = field(default_factory=lambda: array("d"))  # wall time of every call of the policy
     flaws: list[str] = field(default_factory=list)  # what was wrong with plans that were refused, one line each
     interrupted: bool = False  # whether the run was stopped before its end
+    is_cut: bool = False  # at a time that was asked for
     # where the time of each job went, of the first `ACCOUNTS_MAX` that ended
     time_spent: dict[int, TimeSpent] = field(default_factory=dict)
     # steps each job made that its next attempt made anew, at its speed alone; only jobs with such

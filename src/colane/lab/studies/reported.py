@@ -54,6 +54,7 @@ def simulated_run(run: Run, seed: int, loaded: Loaded) -> SimulatedRun:
         lacks=run.lacks,
         on_other_types=_on_other_types(ledger.rows, loaded),
         is_partial=ledger.interrupted,
+        is_cut=ledger.is_cut,
         pause_s=ledger.paused_s,
         times=_times(ledger, loaded),
         stuck=run.stuck,
