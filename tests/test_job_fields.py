@@ -45,7 +45,7 @@ from colane.workloads import catalogue
 ROWS = pytest.mark.parametrize("field", JOB_FIELDS, ids=lambda field: field.name)
 OF_OTHERS = {"sizes": "gpus", "batch_per_gpu": "batch"}
 """Fields of a spec that are worked out of a field of another name."""
-IMPOSED = {"sharing_domain", "cores_offered", "cores_beside"}
+IMPOSED = {"sharing_domain", "cores_offered", "cores_beside", "pools"}
 """Fields of a spec that no owner fills in."""
 
 

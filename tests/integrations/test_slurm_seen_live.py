@@ -102,6 +102,7 @@ def test_each_word_about_jobs_and_machines_tells_what_slurms_does_or_names_the_w
     runs = shell("sbatch", "--parsable", "--gres=gpu:1", "-n", "2", "--wrap", "sleep 300").out.strip()
     waits = shell("sbatch", "--parsable", "--hold", "--priority=7", "--wrap", "true").out.strip()
     until(lambda: shell("squeue", "-h", "-j", runs, "-o", "%t").out == "R\n", "it runs")
+    until(lambda: "GPU Utilized" in shell("seff", runs).out, "its use was measured")
     told = {
         ("sprio", "-h", "-j", waits, "-o", "%i %Y"): rf"{waits} -?[0-9]+",
         ("sprio", "-l"): r"(?s) *JOBID PARTITION .*",

@@ -20,6 +20,7 @@ from colane.server.store.store import UNREADABLE_LINE, AuditLine
 
 OTHER_THAN_JSON = {("GET", "/job/{number}/log"), ("GET", "/events"), ("GET", "/live"), ("GET", "/metrics")} | {
     ("GET", "/state"),
+    ("GET", "/whatif"),
     ("POST", "/job/{number}/terminal"),
 }
 """Routes whose answer is a text, bytes or a stream."""

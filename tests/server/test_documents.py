@@ -123,7 +123,7 @@ LEFT_OUT: Final[Mapping[str, Mapping[str, Any]]] = {
         "comm_weight": None, "comm_pattern": CommPattern.ALL, "sharing_domain": "", "cores_offered": 0,
         "cores_beside": 0, "comment": "",
         "category": Category.UNKNOWN, "core_hints": (), "checkpoint": None, "batch_per_gpu": False, "after": "",
-        "if_never": IfNever.CANCEL, "nodes": "", "whole_node": False,
+        "if_never": IfNever.CANCEL, "nodes": "", "whole_node": False, "pools": (),
     },
     "constraints": {
         "isolated": False, "not_preemptible": False, "checkpoint": None, "sizes_lost": (), "cores": None,

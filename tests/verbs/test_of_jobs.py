@@ -12,6 +12,7 @@ from colane.cli.app import NOUNS
 from colane.client.client import Client
 from colane.integrations.assistant import DEEDS
 from colane.integrations.slurm.scontrol import CHANGES
+from colane.scheduling.registry import NAMES
 from colane.verbs.of_jobs import JOB_VERBS, Deed, JobVerb
 from colane.verbs.of_others import DRAIN, UNDRAIN
 from tests.server.harness import world
@@ -70,7 +71,8 @@ def test_each_of_slurms_words_means_one_verb() -> None:
 async def test_the_page_has_a_button_for_all_that_may_be_done() -> None:
     async with world() as w:
         text = (await w.http.get("/page/verbs.js")).text
-    rows, of_nodes = [json.loads(line.partition(" = ")[2].rstrip(";")) for line in text.splitlines()]
+    rows, of_nodes, policies = [json.loads(line.partition(" = ")[2].rstrip(";")) for line in text.splitlines()]
+    assert policies == list(NAMES)
     assert [of_nodes[row.name]["label"] for row in (DRAIN, UNDRAIN)] == [DRAIN.label, UNDRAIN.label]
     assert [row["verb"] for row in rows] == [verb.deed for verb in JOB_VERBS.values() if verb.label]
     assert {*Deed} - {row["verb"] for row in rows} == {Deed.CHANGE, Deed.AGAIN}

@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     from colane.api.seeing import ActCostObject, BudgetObject, EfficiencyAnswer, OverviewAnswer, SharedDayObject
     from colane.api.stacks import StacksAnswer
 
+PORT_MAX: Final = 65_535
 TIMEOUT_S: Final = 60.0  # ten thousand jobs in one request take a few seconds
 
 RETRIES: Final = 2  # a request whose answer was lost is sent again with the same idempotency key
@@ -576,6 +577,8 @@ class Client:
             limits = httpx.Timeout(self._timeout_s)
             if len(self._places) > 1:
                 limits = httpx.Timeout(min(self._timeout_s, ANSWER_MAX_S), connect=CONNECT_MAX_S)
+            if (httpx.URL(place.base).port or 0) > PORT_MAX:  # the system would take another
+                raise httpx.InvalidURL(f"there is no port above {PORT_MAX}")
             self._connections[place] = httpx.Client(
                 transport=None if place.socket is None else httpx.HTTPTransport(uds=place.socket),
                 headers=headers,

@@ -262,7 +262,7 @@ def _raw() -> Iterator[bool]:
         yield False
         return
     before = termios.tcgetattr(fd)
-    tty.setraw(fd)
+    tty.setraw(fd, termios.TCSADRAIN)  # what was typed meanwhile is kept
     try:
         yield True
     finally:

@@ -88,9 +88,9 @@ class UsageBook:
             that costs more than it says.
     """
 
-    def __init__(self, used: Iterable[UsedGpus] = (), half_life_s: float = HALF_LIFE_S) -> None:
+    def __init__(self, known: Iterable[UsedGpus] = (), half_life_s: float = HALF_LIFE_S) -> None:
         self.half_life_s = half_life_s
-        self.used: dict[str, UsedGpus] = {one.user: one for one in used}
+        self.used: dict[str, UsedGpus] = {one.user: one for one in known}
         self.charged: dict[str, UsedGpus] = {}
         self.is_charged = True
 
