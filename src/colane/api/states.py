@@ -197,7 +197,7 @@ def _changes(cls: Any) -> bool:  # noqa: ANN401 - a class
 
 @cache
 def _taken(cls: Any) -> dict[str, str]:  # noqa: ANN401 - a class
-    """By what the `__init__` of a compiled class takes, the attribute that says it: one of its name is what was given."""
+    """By what the `__init__` of a compiled class takes, the attribute that says it: of its name, it is that."""
     names, taken = frozenset(cls.__mypyc_attrs__), inspect.signature(cls).parameters.items()
     needed = {name: f"_{name}" for name, one in taken if one.default is one.empty and f"_{name}" in names}
     return needed | {name: name for name, _ in taken if name in names}
