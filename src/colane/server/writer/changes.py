@@ -443,7 +443,7 @@ def finish(turn: Turn, body: FinishedBody) -> bool:
     if job is None or record is None or record.node.agent_id != body.agent_id:
         return record is not None and _is_of_halted(turn, record, body)
     if (job.id, body.node) in turn.finished or body.node in job.run.ended_on:
-        return False
+        return _is_of_halted(turn, record, body)  # a part of a lost node counts as gone: now it has ended for good
     start_s, end_s = _lasted(job, body, turn.now_s)
     shift_s = end_s - body.end_s
     progress = None if body.progress is None else _to_progress(body.progress, shift_s, start_s, turn.now_s)
