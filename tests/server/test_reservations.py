@@ -32,6 +32,8 @@ async def test_nodes_are_kept_told_and_let_go() -> None:
         assert (later["name"], later["nodes"]) == ("ann-2", ["n1"])
         assert (await w.good("DELETE", "/reservation/ann-1")) == {"unreserved": "ann-1"}
         assert await w.good("GET", "/reservations") == [later]
+        told = await w.line(lambda line: line.body.get("reservations") == ["ann-2"])
+        assert told.body["kept"] == [{key: value for key, value in later.items() if key != "nodes"}]
         await w.good("POST", "/node", node(name="n1", gpus=1))
         assert await w.good("GET", "/reservations") == [later], "registered anew it is kept still"
 

@@ -112,6 +112,14 @@ def _line(number: int, kind: str, at_s: float, **body: Any) -> Event:
     return Event(number, kind, {"node": "n", "at_s": at_s, **body})
 
 
+COURSE = {"name": "course", "users": ["ann"], "from_s": 140.0, "to_s": 180.0, "by": "op"}
+LATER = {**COURSE, "name": "later", "from_s": 190.0, "to_s": 300.0}
+
+
+def _kept(number: int, at_s: float, *kept: dict[str, Any]) -> Event:
+    return _line(number, "node-reserved", at_s, reservations=[one["name"] for one in kept], kept=list(kept))
+
+
 @pytest.mark.parametrize(
     ("lines", "events"),
     [
@@ -126,12 +134,21 @@ def _line(number: int, kind: str, at_s: float, **body: Any) -> Event:
           _line(10, "node-lost", 900.0)], [(20.0, "lost"), (40.0, "back")]),
         ([_line(7, "node-lost", 120.0) ._replace(body={"node": "gone", "at_s": 120.0})], []),
         ([_line(7, "job-ended", 120.0)], []),
+        ([_kept(7, 50.0, COURSE)], [(0.0, "reserve")]),
+        ([_kept(7, 50.0, COURSE), _kept(8, 60.0)], []),
+        ([_kept(7, 50.0, COURSE), _kept(8, 150.0)], [(0.0, "reserve"), (50.0, "unreserve")]),
+        ([_kept(7, 120.0, COURSE), _kept(8, 130.0, COURSE, LATER)], [(20.0, "reserve"), (30.0, "reserve")]),
+        ([_kept(7, 120.0, COURSE), _kept(8, 185.0, LATER)], [(20.0, "reserve"), (85.0, "reserve")]),
+        ([_kept(7, 120.0, COURSE), _kept(8, 130.0, COURSE | {"to_s": 170.0})],
+         [(20.0, "reserve"), (30.0, "unreserve"), (30.0, "reserve")]),
+        ([_kept(7, 250.0, COURSE)], []),
+        ([_line(7, "node-reserved", 120.0, reservations=["course"])], []),
     ],
 )  # fmt: skip
 def test_what_happened_to_nodes_within_a_time_is_what_a_cluster_file_can_say(
     lines: list[Event], events: list[tuple[float, str]], tmp_path: Path
 ) -> None:
-    found = list(node_events(lines, {"n"}, TimeWindow(100.0, 200.0)))
+    found = list(node_events(lines, {"n": ()}, TimeWindow(100.0, 200.0)))
     assert [(one["at"], one["event"]) for one in found] == events
     file = {"name": "x", "groups": [{"name": "n", "gpus": 1, "gpu_type": "cpu", "gpu_memory": "8GB"}], "events": found}
     path = tmp_path / "cluster.yaml"
@@ -148,6 +165,24 @@ def test_a_lost_node_is_lost_again_in_the_replay(tmp_path: Path) -> None:
     export_jobs(scheduler, {}, tmp_path / "lost", TimeWindow(300.0, NOW_S), NOW_S)  # type: ignore[arg-type]
     ends = [max(one.end_s for one in _times(tmp_path / name, "fifo")) for name in ("whole", "lost")]
     assert ends[1] >= ends[0] + 50.0
+
+
+@pytest.mark.parametrize("policy", ["fifo", "easy-backfill", "colane"])
+@pytest.mark.parametrize("is_told_whole", [True, False])
+def test_a_reserved_node_is_reserved_again_in_the_replay(tmp_path: Path, policy: str, is_told_whole: bool) -> None:
+    """Ten jobs of 100 s without limits wait from 300 s on; from 500 to 650 s the device is kept for another user."""
+    kept = {**COURSE, "from_s": 500.0, "to_s": 650.0}
+    scheduler = OneDevice()
+    scheduler.lines = [_kept(5, 250.0, kept) if is_told_whole else _line(5, "node-reserved", 250.0, reservations=[])]
+    scheduler.nodes = lambda: [FakeScheduler.nodes(scheduler)[0] | {"reservations": [kept]}]  # type: ignore[method-assign]
+    export_jobs(scheduler, {}, tmp_path, TimeWindow(300.0, NOW_S), NOW_S)  # type: ignore[arg-type]
+    began_s = [one.start_s for one in _times(tmp_path, policy)]
+    assert len(began_s) == 10
+    assert min(began_s) >= 350.0, "none might have ended before"
+    scheduler.lines = [_kept(5, 250.0, kept), _kept(6, 400.0)]
+    scheduler.nodes = lambda: FakeScheduler.nodes(scheduler)  # type: ignore[method-assign]
+    export_jobs(scheduler, {}, tmp_path / "cancelled", TimeWindow(300.0, NOW_S), NOW_S)  # type: ignore[arg-type]
+    assert min(one.start_s for one in _times(tmp_path / "cancelled", policy)) == pytest.approx(100.0, abs=2.0)
 
 
 def test_without_sharing_is_a_fresh_simulation_of_jobs_that_share_nothing(

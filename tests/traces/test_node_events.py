@@ -60,6 +60,11 @@ def test_events_are_read_by_time_and_one_of_a_group_happens_to_all_its_nodes(fil
         ("[{at: 0, node: big, event: reserve, from: 1h, to: 2h}]", r"'events\[0\]\.users': must be names of users"),
         ("[{at: 0, node: big, event: reserve, from: 1h, users: [a]}]", r"'events\[0\]\.to': is missing"),
         ("[{at: 3h, node: big, event: reserve, from: 1h, to: 2h, users: [a]}]", "must be later than from and at"),
+        (
+            "[{at: 0, node: big, event: unreserve, name: a, to: 2h}]",
+            r"'events\[0\]\.to': belongs to reserve, not to unr",
+        ),
+        ("[{at: 0, node: big-1, event: unreserve, name: a}]", "unreserve at 0 s: big-1 has no reservation 'a' then"),
         ("[{at: 0, node: big, event: drain, users: [a]}]", r"'events\[0\]\.users': belongs to reserve, not to drain"),
         (
             "[{at: 0, node: big-0, event: reserve, from: 1h, to: 2h, users: [a], name: course}, "  # noqa: ISC004

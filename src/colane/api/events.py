@@ -9,6 +9,7 @@ from typing import Final, Literal, NotRequired
 from typing_extensions import TypedDict
 
 from colane.api.jobs import ReasonObject
+from colane.api.nodes import ReservationObject
 from colane.api.of_record import ProfileKeyObject
 
 SlotRow = tuple[str, int, int]
@@ -106,6 +107,7 @@ class NodeReservedEventObject(NodeEventObject):
     """By which reservations it is kept for some users, from now on."""
 
     reservations: list[str]
+    kept: NotRequired[list[ReservationObject]]  # these, whole
 
 
 class NodeNoticeEventObject(NodeEventObject):

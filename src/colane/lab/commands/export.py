@@ -29,7 +29,7 @@ from colane.model.words import count
 
 if TYPE_CHECKING:
     from colane.api.jobs import JobObject
-    from colane.api.nodes import GpuObject, NodeObject
+    from colane.api.nodes import GpuObject, NodeObject, ReservationObject
     from colane.client.client import Client, Event
     from colane.lab.simulate.request import KeptRun, Request
     from colane.lab.traces.tables.measured import MeasuredTable, Overhead
@@ -240,7 +240,7 @@ def export(
     With --state what runs, is parked, waits, is held and drained, what is believed and the limits are written instead.
     With --since also those that wait or run: of a job that ran by then what was left, and of one that has not ended
     what it has had and, where that is known, what is left; those cancelled while they waited, with when; and which
-    nodes were drained, lost or back. Other jobs that ended without a start are left out and counted.
+    nodes were drained, lost, back or reserved. Other jobs that ended without a start are left out and counted.
     """
     wanted, window = jobs.parse_labels(only, "--only"), parse_window(since, until, time.time())
     with jobs.client() as scheduler:
@@ -405,7 +405,7 @@ def export_jobs(
         cluster = _cluster(nodes, ran)
         if window.until_s:
             lines = scheduler.events(0, scheduler.health()["events"])
-            events = list(node_events(lines, {node["name"] for node in nodes}, window))
+            events = list(node_events(lines, {node["name"]: node.get("reservations", ()) for node in nodes}, window))
             cluster |= {"events": events} if events else {}
         made.cluster.write_text(yaml.safe_dump(cluster, sort_keys=False), encoding="utf-8")
     return made
@@ -679,11 +679,50 @@ OF_NODES: Final = {
 """What a trace calls what the scheduler tells of nodes."""
 
 
-def node_events(lines: Iterable[Event], nodes: Collection[str], window: TimeWindow) -> Iterator[dict[str, Any]]:
+def node_events(
+    lines: Iterable[Event], nodes: Mapping[str, Collection[ReservationObject]], window: TimeWindow
+) -> Iterator[dict[str, Any]]:
     """Yield what happened to nodes within a time, as a cluster's file has it: how they were at its begin is said first.
 
-    A node that was made known within it was gone until then, where the scheduler still knows all that happened.
+    A node that was made known within it was gone until then, where the scheduler still knows all that happened. Of a
+    reservation whose making an older scheduler has not told whole, or no longer knows, it was there all the time.
+
+    Args:
+        lines: What the scheduler tells of nodes, in order.
+        nodes: Those there are, by name, with their reservations now.
+        window: The time.
     """
+    told = list(lines)
+    yield from _of_states(told, nodes, window)
+    yield from _of_reservations(told, nodes, window)
+
+
+def _of_reservations(
+    lines: Iterable[Event], nodes: Mapping[str, Collection[ReservationObject]], window: TimeWindow
+) -> Iterator[dict[str, Any]]:
+    spans: list[tuple[str, ReservationObject, float, float]] = []  # each with when it was made and cancelled
+    known: dict[tuple[str, str], tuple[ReservationObject, float]] = {}
+    for line in lines:
+        if line.kind == "node-reserved" and "kept" in line.body:
+            name, at_s = line.body["node"], line.body["at_s"]
+            now = {(name, one["name"]): one for one in line.body["kept"]}
+            over = [key for key, (one, _) in known.items() if key[0] == name and now.get(key) != one]
+            spans += [(name, *known.pop(key), at_s) for key in over]
+            known.update({key: (one, at_s) for key, one in now.items() if key not in known})
+    for name, standing in nodes.items():
+        spans += [(name, one, 0.0, inf) for one in standing if (name, one["name"]) not in known]
+    spans += [(name, *made, inf) for (name, _), made in known.items()]
+    for name, one, made_s, cancelled_s in spans:
+        at_s, from_s = max(made_s, window.since_s), one["from_s"]
+        if name in nodes and at_s < min(one["to_s"], cancelled_s, window.until_s):
+            times = {"at": at_s, "from": max(from_s, at_s), "to": one["to_s"]}
+            of = {"node": name, "name": one["name"]}
+            yield {**of, "event": "reserve", "users": one["users"], **{k: v - window.since_s for k, v in times.items()}}
+            if cancelled_s < min(one["to_s"], window.until_s):
+                yield {**of, "event": "unreserve", "at": cancelled_s - window.since_s}
+
+
+def _of_states(lines: Iterable[Event], nodes: Collection[str], window: TimeWindow) -> Iterator[dict[str, Any]]:
     from colane.lab.traces.node_events import AFTER, ALLOWED, NodeEventKind  # noqa: PLC0415 - imported late
 
     state, known, is_whole, began = dict[str, str](), set[str](), False, False

@@ -44,7 +44,10 @@ class NodeChanges:
     def _happen(self, event: NodeEvent, _serial: int) -> None:
         name, kind = event.node, event.kind
         if event.kept is not None:
-            kept = tuple(sorted([*self._nodes[name].reservations, event.kept], key=lambda one: one.from_s))
+            known, made = self._nodes[name].reservations, event.kept
+            kept = tuple(one for one in known if one.name != made.name)
+            if kind is NodeEventKind.RESERVE:
+                kept = tuple(sorted([*known, made], key=lambda one: one.from_s))
             self._nodes[name] = replace(self._nodes[name], reservations=kept)
             self._due.append(NodeReserved(name, kept))
         elif kind is NodeEventKind.LOST:

@@ -28,6 +28,8 @@ class NodeEventKind(StrEnum):
     BACK = "back"
     RESERVE = "reserve"
     """It is kept for jobs of some users for a time (`colane reserve`)."""
+    UNRESERVE = "unreserve"
+    """It is not, any more, before that time is over (`colane reserve --cancel`)."""
 
 
 ALLOWED: Final[Mapping[NodeEventKind, tuple[str, ...]]] = {
@@ -58,7 +60,7 @@ class NodeEvent(NamedTuple):
     # seconds until jobs that are still there are stopped (drain) or the node goes (notice); None: never
     within_s: float | None = None
     reason: str = ""  # in its owner's words
-    kept: KeptFor | None = None  # the reservation that it is, on the clock of the trace
+    kept: KeptFor | None = None  # the reservation that it is of, on the clock of the trace
 
 
 def parse(path: Path, raw: object, groups: Mapping[str, Sequence[str]]) -> tuple[NodeEvent, ...]:
@@ -93,11 +95,13 @@ def _events(path: Path, where: str, raw: object, groups: Mapping[str, Sequence[s
         raise InputFileError(path, "is missing: a notice says when the node goes, such as 2m", column=f"{where}.within")
     if within_s is not None and kind not in {NodeEventKind.NOTICE, NodeEventKind.DRAIN}:
         raise InputFileError(path, f"belongs to drain and notice, not to {kind}", column=f"{where}.within")
-    foreign = [key for key in OF_RESERVE if key in raw]
-    if foreign and kind is not NodeEventKind.RESERVE:
+    own = {NodeEventKind.RESERVE: OF_RESERVE, NodeEventKind.UNRESERVE: OF_RESERVE[:1]}.get(kind, ())
+    if foreign := [key for key in OF_RESERVE if key in raw and key not in own]:
         raise InputFileError(path, f"belongs to reserve, not to {kind}", column=f"{where}.{foreign[0]}")
     at_s, reason = _seconds(path, where, raw, "at"), str(raw.get("reason", ""))
     kept = _kept(path, where, raw, at_s) if kind is NodeEventKind.RESERVE else None
+    if kind is NodeEventKind.UNRESERVE:
+        kept = KeptFor(str(raw.get("name", "")), (), at_s, at_s, OWNER)
     return [NodeEvent(at_s, node, kind, within_s, reason, kept) for node in _nodes(path, where, raw, groups)]
 
 
@@ -145,11 +149,19 @@ def _check_order(path: Path, events: Sequence[NodeEvent]) -> None:
     kept: dict[str, list[KeptFor]] = {}
     for event in events:
         if (made := event.kept) is not None:
-            for one in kept.setdefault(event.node, []):
+            known = kept.setdefault(event.node, [])
+            if event.kind is NodeEventKind.UNRESERVE:
+                left = [one for one in known if one.name != made.name]
+                if len(left) == len(known):
+                    message = f"unreserve at {event.at_s:g} s: {event.node} has no reservation {made.name!r} then"
+                    raise InputFileError(path, message, column="events")
+                kept[event.node] = left
+                continue
+            for one in known:
                 if one.from_s < made.to_s and made.from_s < one.to_s:
                     message = f"{event.node} is kept for {one.told} from {one.from_s:g} to {one.to_s:g} s already"
                     raise InputFileError(path, message, column="events")
-            kept[event.node].append(made)
+            known.append(made)
             continue
         is_now, goes_s = state.get(event.node, ("there", 0.0))
         if is_now == "about to go" and event.at_s >= goes_s:

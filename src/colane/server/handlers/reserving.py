@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from itertools import count
 from math import inf
 
-from colane.api.nodes import ReservedObject
+from colane.api.nodes import ReservationObject, ReservedObject
 from colane.api.wire_nodes import ReserveBody
 from colane.core.events import NodeReserved
 from colane.model.hardware import KeptFor, nodes_named
@@ -82,13 +82,16 @@ def _say(turn: Turn, node: str, reservations: Sequence[KeptFor]) -> None:
     left = tuple(sorted([one for one in reservations if one.to_s > turn.now_s], key=lambda one: one.from_s))
     turn.reserved[node] = left
     turn.events.append(NodeReserved(node, left))
-    turn.record("node-reserved", node=node, reservations=[one.name for one in left])
+    kept = [_whole(one) for one in left]
+    turn.record("node-reserved", node=node, reservations=[one.name for one in left], kept=kept)
+
+
+def _whole(one: KeptFor) -> ReservationObject:
+    return {"name": one.name, "users": list(one.users), "from_s": one.from_s, "to_s": one.to_s, "by": one.by}
 
 
 def _shown(one: KeptFor, nodes: list[str]) -> ReservedObject:
-    return {
-        "name": one.name, "users": list(one.users), "from_s": one.from_s, "to_s": one.to_s, "by": one.by, "nodes": nodes
-    }  # fmt: skip
+    return {**_whole(one), "nodes": nodes}
 
 
 def reserved(nodes: Iterable[NodeRecord], now_s: float, turn: Turn | None = None) -> list[ReservedObject]:
