@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.strangers import MB, withstand
+from tests.faults.strangers import KEPT_MAX_BYTES, MB, withstand
 from tests.listening.kinds import BEGUN, ENDLESS
 from tests.listening.listeners import cluster
 
@@ -22,4 +22,5 @@ def test_strangers_take_nothing_that_agents_need(tmp_path: Path) -> None:
     assert len(told.reports_s) > 3
     assert max(told.reports_s) < 30, "none is refused"
     assert max(told.more_bytes.values()) <= 100 * MB
+    assert max(told.kept_bytes.values()) <= KEPT_MAX_BYTES, "it is given back"
     assert max(told.lines.values()) <= 4
