@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 
 import pytest
 from benchmarks.calls import calls_of
-from benchmarks.decide import KINDS, Size, of_kind
+from benchmarks.decide import KINDS, Metered, Size, of_kind, submissions
 
 from colane.core import core
+from colane.core.events import Ended, Tick
+from colane.model.job import Exit
 
 pytestmark = pytest.mark.skipif(
     not core.__file__.endswith(".py"), reason="functions that compiled code calls are not seen"
@@ -52,3 +55,32 @@ def test_no_kind_of_job_costs_more_beside_fifo(kind: str) -> None:
     assert MOST[kind].keys() == ours.keys() - {"fill", "longest"}
     dear = {event: ours[event] / base[event] for event, most in MOST[kind].items() if ours[event] > most * base[event]}
     assert not dear
+
+
+def calls_a_lesson(kind: str, queued: int) -> float:
+    """Functions called for that of twelve ends after which most is judged anew, as lengths are learnt."""
+    world = Metered("colane", kind, SIZE._replace(nodes=32, queued=queued), _unmetered)
+    world.step(submissions(0, 256 + queued, SIZE.families, kind), 1.0)
+    world.launch(2.0)
+    world.step([Tick()], 302.5)
+    running = [
+        job
+        for job in world.core.state.jobs.values()
+        if job.placement is not None and len({gpu.node for gpu in job.gpus_held}) == 1
+    ]
+    world.meter = calls_of
+    return max(
+        world.step([Ended(job.id, job.attempt, "exited", Exit(0, None), 2.0, 4.0)], 303.0 + number / 10)
+        for number, job in enumerate(running[:12])
+    )
+
+
+def _unmetered(action: Callable[[], object]) -> float:
+    action()
+    return 0.0
+
+
+def test_a_lesson_about_lengths_judges_no_gang_anew_when_it_is_overdue() -> None:
+    """Those of a family that have had as much are overdue as long after they came: asked of each it took 31 calls."""
+    few, many = 400, 2_000
+    assert calls_a_lesson("untold-gang", many) - calls_a_lesson("untold-gang", few) <= 10 * (many - few)

@@ -7,7 +7,7 @@ lacks are not joined any more. So as long as jobs end, it starts. For one withou
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterator
 from dataclasses import dataclass
 from heapq import heappop, heappush, merge
@@ -20,11 +20,12 @@ from colane.core.cluster.draft import Draft
 from colane.core.cluster.load import GpuLoad
 from colane.core.cluster.queue import Line
 from colane.core.cluster.view import ClusterView
+from colane.facts.ran import had_s
 from colane.model.hardware import Node
 from colane.model.job import Job, JobId, JobSpec
 from colane.model.job_spec import is_among
 from colane.model.resources import host_capacity, host_needs, ranks_held
-from colane.scheduling.engine.contracts import GuardTally, SchedulingContext
+from colane.scheduling.engine.contracts import GuardTally, SchedulingContext, waits_since_s
 from colane.scheduling.engine.usual import UsualRule
 
 HOUR_S = 3600.0
@@ -135,7 +136,7 @@ class WaitingGangs(NodesMatterNot):
 
     def moved(self, old: Job | None, new: Job | None) -> None:
         if old is not None and _is_waiting_gang(old):
-            self._pool(old).drop(old)
+            self._pool(old).drop(old.id)
         if new is not None and _is_waiting_gang(new):
             self._pool(new).enter(new)
 
@@ -151,28 +152,56 @@ class WaitingGangs(NodesMatterNot):
         return self._pools.setdefault(job.spec.pool, _GangsDue())
 
 
+class _Alike:
+    """Gangs of one family of unknown length that have had as much: each is overdue as long after it came."""
+
+    __slots__ = ("bound_s", "jobs", "key", "next")
+
+    def __init__(self, key: tuple[str, int]) -> None:
+        self.key = key
+        self.jobs: list[tuple[float, JobId]] = []
+        self.bound_s = 0.0
+        self.next: tuple[float, JobId] | None = None
+
+    def due_s(self, entry: tuple[float, JobId]) -> float:
+        """When one is that waits since then."""
+        return entry[0] + self.bound_s
+
+    def late(self, now_s: float) -> Iterator[tuple[float, JobId]]:
+        """Those that are."""
+        for entry in self.jobs:
+            if self.due_s(entry) > now_s:
+                return
+            yield self.due_s(entry), entry[1]
+
+
 class _GangsDue:
-    """Those of a pool; of these it is known by family which lengths are learnt."""
+    """Those of a pool: each of told length by itself, the others with those that are alike."""
 
     def __init__(self) -> None:
-        self._learnt: dict[str, dict[JobId, None]] = {}
         self._new: dict[JobId, None] = {}
         self._due_s: dict[JobId, float] = {}
+        self._alike: dict[tuple[str, int], _Alike] = {}
+        self._among: dict[JobId, tuple[_Alike, float]] = {}
+        self._changed: dict[_Alike, None] = {}
         self._next: list[tuple[float, JobId]] = []
         self._late: list[tuple[float, JobId]] = []
+        self._late_alike: dict[_Alike, None] = {}
         self._believed = -1, -1
 
     def enter(self, job: Job) -> None:
         """One waits."""
         self._new[job.id] = None
 
-    def drop(self, job: Job) -> None:
+    def drop(self, job: JobId) -> None:
         """One does not any more."""
-        learnt = self._learnt.get(job.effective.family)
-        if learnt is not None and learnt.pop(job.id, 0) is None and not learnt:
-            del self._learnt[job.effective.family]
-        self._new.pop(job.id, None)
-        self._due_s.pop(job.id, None)
+        self._new.pop(job, None)
+        self._due_s.pop(job, None)
+        among = self._among.pop(job, None)
+        if among is not None:
+            alike, since_s = among
+            del alike.jobs[bisect_left(alike.jobs, (since_s, job))]
+            self._changed[alike] = None
 
     def look(self, context: SchedulingContext) -> bool:
         """Whether any is overdue."""
@@ -182,8 +211,11 @@ class _GangsDue:
         while ahead and ahead[0][0] <= draft.now_s:
             entry = heappop(ahead)
             if self._holds(entry):
+                among = self._among.get(entry[1])
                 place = bisect_left(late, entry)
-                if late[place : place + 1] != [entry]:
+                if among is not None:
+                    self._judge(context, among[0])
+                elif late[place : place + 1] != [entry]:
                     late.insert(place, entry)
         while ahead and not self._holds(ahead[0]):
             heappop(ahead)
@@ -191,29 +223,54 @@ class _GangsDue:
             draft.plan_again(context.pool, ahead[0][0])
         if late and not self._holds(late[0]):
             self._late = [entry for entry in late if self._holds(entry)]
-        return bool(self._late)
+        return bool(self._late or self._late_alike)
 
     def _take_in(self, context: SchedulingContext) -> None:
         view = context.draft.view
         while new := view.portion(self._new):
             for job in [view.jobs[job_id] for job_id in new]:
-                at_s = context.overdue_s(job)
                 if context.queue.is_learnt(job):
-                    self._learnt.setdefault(job.effective.family, {})[job.id] = None
-                if self._due_s.get(job.id) != at_s:
+                    self.drop(job.id)
+                    key = job.effective.family, view.beliefs.lengths.age_of(had_s(job, view.now_s))
+                    alike = self._alike.setdefault(key, _Alike(key))
+                    insort(alike.jobs, (waits_since_s(job), job.id))
+                    self._among[job.id] = alike, waits_since_s(job)
+                    self._changed[alike] = None
+                elif self._due_s.get(job.id) != (at_s := context.overdue_s(job)):
+                    self.drop(job.id)
                     self._due_s[job.id] = at_s
                     heappush(self._next, (at_s, job.id))
+        for alike in self._changed:
+            self._judge(context, alike)
+        self._changed.clear()
+
+    def _judge(self, context: SchedulingContext, alike: _Alike) -> None:
+        """Find which of these are overdue, and when the next one is."""
+        jobs, now_s = alike.jobs, context.draft.now_s
+        self._late_alike.pop(alike, None)
+        if not jobs:
+            self._alike.pop(alike.key, None)
+            return
+        alike.bound_s = context.longest_wait_s(context.draft.view.jobs[jobs[0][1]])
+        late = bisect_right(jobs, now_s, key=alike.due_s)
+        if late:
+            self._late_alike[alike] = None
+        following = (alike.due_s(jobs[late]), jobs[late][1]) if late < len(jobs) else None
+        if following is not None and following != alike.next:
+            heappush(self._next, following)
+        alike.next = following
 
     def late(self, context: SchedulingContext) -> Iterator[Job]:
         """Those that are."""
         jobs, highest = context.draft.view.jobs, max(context.draft.view.queue(context.pool).lines, default=0)
-        for entry in self._late:
+        for entry in merge(self._late, *[alike.late(context.draft.now_s) for alike in self._late_alike]):
             job = jobs.get(entry[1])
             if job is not None and self._holds(entry) and job.spec.priority >= highest:
                 yield job
 
     def _holds(self, entry: tuple[float, JobId]) -> bool:
-        return self._due_s.get(entry[1]) == entry[0]
+        among = self._among.get(entry[1])
+        return (self._due_s.get(entry[1]) if among is None else among[1] + among[0].bound_s) == entry[0]
 
     def _believe(self, draft: Draft) -> None:
         """Judge those anew of which something else is believed."""
@@ -222,10 +279,11 @@ class _GangsDue:
         if believed == self._believed:
             return
         if believed[0] != self._believed[0]:
-            self._new.update(dict.fromkeys(self._due_s))
+            self._new.update(dict.fromkeys([*self._due_s, *self._among]))
         families = lengths.judged_since(self._believed[1])
-        for family in self._learnt if families is None else families:
-            self._new.update(self._learnt.get(family, {}))
+        self._changed.update(
+            {alike: None for alike in self._alike.values() if families is None or alike.key[0] in families}
+        )
         self._believed = believed
 
 

@@ -273,12 +273,16 @@ class SchedulingContext:
 
     def overdue_s(self, job: Job) -> float:
         """From when on it has; asked for and judged by one and the same sum, as a difference rounds otherwise."""
+        return waits_since_s(job) + self.longest_wait_s(job)
+
+    def longest_wait_s(self, job: Job) -> float:
+        """How long it is to wait at most: of a gang of unknown length alike for all of its family that had as much."""
         max_s, spec = self.max_wait_s, job.effective
         if self.gang_wait_ratio < inf and spec.gpus > 1 and not spec.sizes and self.queue.exchanges:
             left_s = self.queue.left_s(job)
             if left_s is not None:
                 max_s = min(max_s, max(GANG_WAIT_MIN_S, self.gang_wait_ratio * left_s))
-        return waits_since_s(job) + max_s
+        return max_s
 
     def watch_overdue(self) -> float:
         """A job was left out that may start once it is overdue, or in another order: ask again then.
