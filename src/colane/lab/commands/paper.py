@@ -107,8 +107,7 @@ def _evaluated(letter: str, data: Path | None, *, is_quick: bool) -> Evaluation:
 def _tables(letter: str, named: Path | None) -> Path:
     """Return the directory of tables: the one named, else those that are shipped.
 
-    Raises:
-        MisuseError: It does not hold what this paper's evaluation needs.
+    Raises MisuseError: it does not hold what this paper's evaluation needs.
     """
     from colane.lab.traces.tables import SHIPPED  # noqa: PLC0415 - imported late
 

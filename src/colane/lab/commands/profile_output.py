@@ -162,8 +162,7 @@ def fit_boundaries(
 def write_files(found: Findings, out: Path | None) -> list[Path]:
     """Write page and figures; nothing where no directory is named.
 
-    Raises:
-        FailureError: The directory cannot be written.
+    Raises FailureError: the directory cannot be written.
     """
     if out is None:
         return []

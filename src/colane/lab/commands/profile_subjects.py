@@ -32,11 +32,8 @@ if TYPE_CHECKING:
 def take_kernels(scheduler: Client, subject: Subject, path: Path, out: Path | None, *, as_json: bool) -> None:
     """Read a trace, declare its C and M for the job, and draw its kernels.
 
-    A value that was measured while the job ran (NVML GPM) stays: only values from one source may be summed.
-
-    Raises:
-        MisuseError: The file is no such trace.
-        FailureError: It cannot be read.
+    A value that was measured while the job ran (NVML GPM) stays: only values from one source may be summed. Raises
+    MisuseError: the file is no such trace. Raises FailureError: it cannot be read.
     """
     trace = _read(path)
     values = {"occupancy": trace.occupancy, "bandwidth": trace.bandwidth}
@@ -132,9 +129,8 @@ class Asked:
 def read_subjects(asked: Asked, scheduler: Client) -> list[Subject]:
     """Return the jobs to profile, in order.
 
-    Raises:
-        MisuseError: Something does not fit together, or a job names what does not exist.
-        ProfileError: The GPU type has to be named.
+    Raises MisuseError: something does not fit together, or a job names what does not exist. Raises ProfileError: the
+    GPU type has to be named.
     """
     nodes = scheduler.nodes()
     return [_subject(request, nodes) for request in _requests(asked)]

@@ -80,8 +80,7 @@ def make_report(
 ) -> Report:
     """Ask the scheduler for finished jobs and write the report of them.
 
-    Raises:
-        FailureError: There are none, one cannot be read, or the directory cannot be written.
+    Raises FailureError: there are none, one cannot be read, or the directory cannot be written.
     """
     from colane.client.knowledge import read_measurements, read_profiles  # noqa: PLC0415 - as below
     from colane.lab.report.foreseen import foreseen_table, shared_table  # noqa: PLC0415 - as below
@@ -104,9 +103,7 @@ def make_report(
 def grouped(items: list[Any], nodes: list[Any], label: str | None) -> tuple[RunGroup, ...]:
     """Return finished jobs, as the scheduler gives them, by the values of a label; without one by their policy.
 
-    Raises:
-        MisuseError: None has that label.
-        ValueError: One cannot be read.
+    Raises MisuseError: none has that label. Raises ValueError: one cannot be read.
     """
     from colane.lab.report import parsing, records  # noqa: PLC0415 - as above
 

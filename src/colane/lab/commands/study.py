@@ -45,13 +45,7 @@ RayAddress = Annotated[
 def judge_engine(engine: RunsOn, address: str | None, seeds: int | None = None) -> None:
     """Refuse what makes no sense for where runs go.
 
-    Args:
-        engine: What runs them.
-        address: Of Ray's head, where it is named.
-        seeds: Of a command that makes several runs by its seeds alone.
-
-    Raises:
-        MisuseError: It makes none.
+    Seeds are told of a command that makes several runs by its seeds alone. Raises MisuseError: it makes none.
     """
     if engine is RunsOn.LOCAL:
         if address is not None:

@@ -76,9 +76,8 @@ def _whole_s(time: JobTime) -> float:
 def run(folder: Path, data: Path | None = None) -> list[DemoOutcome]:
     """Simulate both scenes, in as many processes as there are cores.
 
-    Args:
-        folder: Where the day is written, to be read by each process.
-        data: Directory of recorded traces; None takes `COLANE_DATA`.
+    The day is written into the folder, to be read by each process. Recorded traces are those of `COLANE_DATA` where
+    none are named.
     """
     tables = Request(cluster="v100-36", trace=V100_JOBS, tables=SHIPPED, preemptible=True, live=LIVE)
     v100s = DemoScene("36 V100s", "On 36 V100s, at speeds measured by Gavel's authors", tables,

@@ -63,17 +63,11 @@ from colane.scheduling.registry import create
 
 @dataclass(frozen=True, slots=True)
 class GavelFifoPacked:
-    """The policy, as Gavel's simulator decides it.
+    """The policy, as Gavel's simulator decides it."""
 
-    Attributes:
-        world: The truth.
-        kinds: One running job of each kind.
-        threshold: Gavel's default is 1.5.
-    """
-
-    world: World
-    kinds: Mapping[ProfileKey, Running]
-    threshold: float = 1.5
+    world: World  # the truth
+    kinds: Mapping[ProfileKey, Running]  # one running job of each kind
+    threshold: float = 1.5  # Gavel's default
     name: str = "gavel-fifo-packed"
     turns: Turns = field(default_factory=Turns)
     min_runtime_before_preemption_s: float = inf
@@ -100,13 +94,8 @@ class GavelFifoPacked:
         if best is None:
             return False
         total, load = best
-        facts: dict[str, str | int | float] = {
-            "gpu": str(load.id),
-            "speedup": total,
-            "threshold": self.threshold,
-            "source": "oracle",
-        }
-        draft.start(job, [load], Reason(Why.SHARES, facts, load.jobs))
+        told: dict[str, str | int | float] = {"speedup": total, "threshold": self.threshold, "source": "oracle"}
+        draft.start(job, [load], Reason(Why.SHARES, {"gpu": str(load.id), **told}, load.jobs))
         return True
 
     def _partners(self, draft: Draft, job: Job) -> list[tuple[float, GpuLoad]]:
@@ -184,15 +173,7 @@ class StatedPair:
 
 
 def evaluate(tables: Path | None, effort: Effort = FULL) -> Evaluation:
-    """Run everything.
-
-    Args:
-        tables: Directory of measured tables; None takes `COLANE_DATA`.
-        effort: How much of it, and who is told what runs.
-
-    Raises:
-        InputFileError: There are no tables.
-    """
+    """Run everything. Raises InputFileError: there are no tables."""
     sources = read_sources(tables)
     worst, best, gavel = _worst_case(sources), _best_case(sources), _gavel(sources, tables, effort)
     claims = (

@@ -114,39 +114,22 @@ class GrantedCores:
 
 
 class MonthNumbers(NamedTuple):
-    """What a run came to, in percent.
+    """What a run came to, in percent."""
 
-    Attributes:
-        used: Use of all GPUs, over the time in which jobs come.
-        used_active: Use of those that carry a job.
-        active_queueing: GPUs that carry a job, while jobs wait for some.
-        fragmented: GPUs without a job while jobs wait for some, of all GPUs and all that time.
-        gpu_over_10min: Jobs with GPUs that wait longer.
-        gpu_over_1h: The same.
-        gpu_at_once: Those that wait at most ten seconds.
-        cpu_at_once: The same of jobs without GPUs.
-        cpu_in_3min: Of those, jobs that wait at most three minutes.
-        more_cores: Jobs with GPUs that had 1 to 5 cores more than they asked for.
-        many_more_cores: Those that had more than that.
-        fewer_cores: Those that had 1 to 20 fewer.
-        same_cores: Those that had as many.
-        cpu_restarted: Jobs without GPUs that began more than once.
-    """
-
-    used: float
-    used_active: float
-    active_queueing: float
-    fragmented: float
-    gpu_over_10min: float
-    gpu_over_1h: float
-    gpu_at_once: float
-    cpu_at_once: float
-    cpu_in_3min: float
-    more_cores: float
-    many_more_cores: float
-    fewer_cores: float
-    same_cores: float
-    cpu_restarted: float
+    used: float  # use of all GPUs, over the time in which jobs come
+    used_active: float  # use of those that carry a job
+    active_queueing: float  # GPUs that carry a job, while jobs wait for some
+    fragmented: float  # GPUs without a job while jobs wait for some, of all GPUs and all that time
+    gpu_over_10min: float  # jobs with GPUs that wait longer
+    gpu_over_1h: float  # the same
+    gpu_at_once: float  # those that wait at most ten seconds
+    cpu_at_once: float  # the same of jobs without GPUs
+    cpu_in_3min: float  # of those, jobs that wait at most three minutes
+    more_cores: float  # jobs with GPUs that had 1 to 5 cores more than they asked for
+    many_more_cores: float  # those that had more than that
+    fewer_cores: float  # those that had 1 to 20 fewer
+    same_cores: float  # those that had as many
+    cpu_restarted: float  # jobs without GPUs that began more than once
 
 
 class MonthRun(NamedTuple):
@@ -176,12 +159,7 @@ def month(
 ) -> Workload:
     """So many jobs of the month, in the part of it in which they come; so many CPU jobs heavy on memory bandwidth.
 
-    Args:
-        jobs: How many.
-        seed: Of the draws.
-        heavy_ratio: Part of the CPU jobs that are heavy.
-        load: So many times as fast they come.
-        user_skew: How unlike the numbers of jobs of users are (`Coda`).
+    They come `load` times as fast; `user_skew` says how unlike the numbers of jobs of users are (`Coda`).
     """
     days = WHOLE_DAYS * jobs / WHOLE_JOBS / load
     made = coda(Coda(jobs=jobs, days=days, heavy_ratio=heavy_ratio, user_skew=user_skew), seed=seed)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from pathlib import Path
@@ -30,7 +30,6 @@ from colane.lab.papers.cpu_month import (
     HOUR_S,
     NO_ELIMINATOR,
     SHORT_S,
-    MonthRun,
     cluster,
     eliminator_claim,
     generator_claim,
@@ -143,11 +142,7 @@ PCIE_CLAIM = Claim("D-p", "training of two GPUs a job beside another: PCIe", (
 
 
 class OnePool:
-    """All cores of a cluster in virtual time.
-
-    Args:
-        cores: How many.
-    """
+    """All cores of a cluster in virtual time."""
 
     def __init__(self, cores: int) -> None:
         self._free = cores
@@ -208,13 +203,9 @@ def pool_claim(workload: Workload) -> Claim:
 
 @dataclass(frozen=True, slots=True)
 class CpuEvaluation(Evaluation):
-    """Claims, with what is written beside them.
+    """Claims, with what is written beside them."""
 
-    Attributes:
-        tuning: Every search of a tuner.
-    """
-
-    tuning: tuple[TuningRun, ...] = ()
+    tuning: tuple[TuningRun, ...] = ()  # every search of a tuner
 
 
 MONTH_JOBS, MONTH_SEED = 10_000, 1
@@ -226,14 +217,8 @@ def evaluate(
 ) -> CpuEvaluation:
     """Run everything.
 
-    Args:
-        tables: Directory of measured tables; None takes `COLANE_DATA`.
-        effort: How much of it, and who is told what runs.
-        jobs: Of the month; None takes `MONTH_JOBS`, a tenth of them for a quick look.
-        names: Setups to run on it; None runs all.
-
-    Raises:
-        InputFileError: There are no tables.
+    Of the month so many jobs are run; None takes `MONTH_JOBS`, or a tenth of them for a quick look. `names` are the
+    setups that run it; None takes all. Raises InputFileError: there are no tables.
     """
     curves = synergy.read_matrix(file_of(tables, SYNERGY))
     effort.tell("tuners on Synergy's curves")
@@ -241,31 +226,18 @@ def evaluate(
     workload = month(jobs or (MONTH_JOBS // 10 if effort.is_quick else MONTH_JOBS), MONTH_SEED)
     found = run_month(workload, tuple(setups()) if names is None else names, effort)
     effort.tell("the contention eliminator")
-    claims = (*month_claims(found), *_eliminator(found, workload))
+    claims = tuple(month_claims(found))
+    if {CODA, NO_ELIMINATOR} <= found.keys():
+        heavier = month(len(workload.jobs), MONTH_SEED, HEAVIER * Coda().heavy_ratio)
+        claims += (eliminator_claim(found, run_month(heavier, (CODA, NO_ELIMINATOR)), heavy_at_once(workload)),)
     claims += tuple(otherwise_claims(len(workload.jobs), MONTH_SEED, effort))
-    claims += (
-        contention_claim(),
-        PCIE_CLAIM,
-        pool_claim(workload),
-        generator_claim(workload),
-        *tuning_claims(runs, curves),
-    )
+    claims += (contention_claim(), PCIE_CLAIM, pool_claim(workload), generator_claim(workload))
+    claims += tuple(tuning_claims(runs, curves))
     experiment = month_experiment(workload, found, MONTH_SEED)
     return CpuEvaluation(claims=claims, experiments=(experiment,), tuning=tuple(runs))
 
 
-def _eliminator(found: Mapping[str, MonthRun], workload: Workload) -> Iterator[Claim]:
-    """Where both of its setups were run."""
-    if {CODA, NO_ELIMINATOR} <= found.keys():
-        heavier = month(len(workload.jobs), MONTH_SEED, HEAVIER * Coda().heavy_ratio)
-        yield eliminator_claim(found, run_month(heavier, (CODA, NO_ELIMINATOR)), heavy_at_once(workload))
-
-
 def write_tables(found: CpuEvaluation, out: Path) -> None:
-    """Write every search as a row of `tuning.csv`.
-
-    Raises:
-        OSError: It cannot be written.
-    """
+    """Write every search as a row of `tuning.csv`. Raises OSError: it cannot be written."""
     with (out / "tuning.csv").open("w", newline="", encoding="utf-8") as file:
         csv.writer(file).writerows([TuningRun._fields, *found.tuning])

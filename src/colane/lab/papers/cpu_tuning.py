@@ -40,10 +40,7 @@ class TuningRun(NamedTuple):
 def tuning_runs(table: SynergyTable, noises: Sequence[float] = NOISES, seed: int = 0) -> list[TuningRun]:
     """Every tuner on every curve from every start.
 
-    Args:
-        table: Measured speeds.
-        noises: Errors of one sample; without one a search runs once, else `REPEATS` times.
-        seed: Of the errors.
+    Without noise (the error of one sample) a search runs once, else `REPEATS` times.
     """
     rng, runs = np.random.default_rng(seed), []
     for noise in noises:
@@ -142,16 +139,10 @@ def _steps_claim(exact: Sequence[TuningRun], table: SynergyTable) -> Claim:
     worst = max(measured.values())
     stated.append(
         Figure(
-            "all models",
-            STEPS_MAX,
-            worst,
-            "steps",
-            "section VI-F",
-            printed="4 profiling steps",
-            bound=Sense.AT_MOST,
+            "all models", STEPS_MAX, worst, "steps", "section VI-F", printed="4 profiling steps", bound=Sense.AT_MOST,
             digits=0,
         )
-    )
+    )  # fmt: skip
     slower = {name: slower_gpu(table, *PAPER_STARTS[name], SLOWER_RATIO) for name in ("alexnet", "resnet50")}
     told = ", ".join(f"{name} {many} steps to {cores} cores" for name, (many, cores) in slower.items())
     stated.append(ours(f"on a GPU {SLOWER_RATIO:g} times as fast", told))

@@ -29,7 +29,8 @@ def evaluate(table: PolluxTable) -> tuple[Claim, ...]:
     found = [one for application in table.applications.values() for one in foreseen(application.noise)]
     if not found:
         return ()
-    noise, alike = (_errors([one[place] for one in found]) for place in (0, 1))
+    errors = np.abs(np.subtract(found, 1.0)).T
+    noise, alike = (f"{np.mean(one):.1%} in the mean, {np.max(one):.1%} at most" for one in errors)
     claim = "goodput: iterations at twice the batch, by the noise of the gradient"
     told = f"off by {noise}; with all samples alike {alike}; {len(found)} doublings of six applications"
     return (Claim("E-g", claim, (ours("", told),), "Pollux's measured trainings"),)
@@ -45,8 +46,3 @@ def _from(known: Sequence[EpochNoise], before: int, measured: Sequence[EpochNois
     worth = [efficiency(epoch.noise_scale, before, batch) for epoch in known]
     there = measured[-1].iterations * batch / before
     return Foreseen(float(np.sum(steps / worth)) / there, float(np.sum(steps)) / there)
-
-
-def _errors(ratios: Sequence[float]) -> str:
-    errors = np.abs(np.subtract(ratios, 1.0))
-    return f"{np.mean(errors):.1%} in the mean, {np.max(errors):.1%} at most"

@@ -6,7 +6,7 @@ in a static split on as many as every other. Its length is drawn, as steps at th
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -58,25 +58,13 @@ class Contest:
 
 
 def evaluate(table: PolluxTable, seeds: int, jobs: int, effort: Effort = FULL) -> tuple[Claim, ...]:
-    """A claim for each way, and which is best.
-
-    Args:
-        table: Pollux's measurements.
-        seeds: Workloads that are drawn.
-        jobs: Of each.
-        effort: Who is told what runs.
-    """
+    """A claim for each way, and which is best."""
     ways = {}
     for name in (*CHOSEN, ASKED, *(f"static-{gpus}" for gpus in SIZES)):
         effort.tell(f"Pollux's applications under {name}, {count(seeds, 'seed')}")
         ways[name] = _contest(table, name, seeds, jobs)
     each = [
-        Claim(
-            f"E-p-{name}",
-            f"Pollux's applications, Poisson arrivals, 16 nodes x 4 GPUs: {name}",
-            (ours("", found.told()),),
-            WORLD,
-        )
+        Claim(f"E-p-{name}", f"{DRAWN}, 16 nodes x 4 GPUs: {name}", (ours("", found.told()),), WORLD)
         for name, found in ways.items()
     ]
     return (*each, _best(ways))
@@ -151,21 +139,18 @@ def simulated(table: PolluxTable, name: str, seed: int, jobs: int) -> Run:
 
 def drawn(table: PolluxTable, name: str, seed: int, jobs: int) -> Workload:
     """The workload of a seed with the sizes of a way; which jobs come when, and how long, is of the seed alone."""
-    made = poisson(_models(table), jobs=jobs, mean_gap_s=MEAN_GAP_S, seed=seed, durations=DURATIONS, name="elastic")
+    models = [
+        # Each application at the smallest total batch that was measured, which one GPU takes.
+        JobModel(
+            family=application, steps_per_s=1 / found.step_s((1,), min(found.iterations)),
+            labels={BATCH_TOTAL: str(min(found.iterations))},
+        )
+        for application, found in sorted(table.applications.items())
+    ]  # fmt: skip
+    made = poisson(models, jobs=jobs, mean_gap_s=MEAN_GAP_S, seed=seed, durations=DURATIONS, name="elastic")
     asked = np.random.default_rng([seed, 1]).choice((1, 2, 4), size=jobs)
     sized = tuple(_sized(job, name, int(gpus)) for job, gpus in zip(made.jobs, asked, strict=True))
     return replace(made, jobs=sized)
-
-
-def _models(table: PolluxTable) -> list[JobModel]:
-    """Each application at the smallest total batch that was measured, which one GPU takes."""
-    return [
-        JobModel(
-            family=name, steps_per_s=1 / found.step_s((1,), min(found.iterations)),
-            labels={BATCH_TOTAL: str(min(found.iterations))},
-        )
-        for name, found in sorted(table.applications.items())
-    ]  # fmt: skip
 
 
 def _sized(job: TraceJob, name: str, asked: int) -> TraceJob:
@@ -179,7 +164,10 @@ def _sized(job: TraceJob, name: str, asked: int) -> TraceJob:
 
 def _best(ways: dict[str, Contest]) -> Claim:
     others = [way for name, way in ways.items() if name not in CHOSEN]
-    won = {name: _won(ways[name].jct_s, [way.jct_s for way in others]) for name in CHOSEN}
+    least_s = [min(theirs) for theirs in zip(*(way.jct_s for way in others), strict=True)]
+    won = {
+        name: sum(own < least for own, least in zip(ways[name].jct_s, least_s, strict=True)) for name in CHOSEN
+    }  # fmt: skip
     holds = all(np.mean(ways[name].jct_s) < min(np.mean(way.jct_s) for way in others) for name in CHOSEN)
     told = ", ".join(
         f"{name} has the least mean jct on {many} of {len(ways[name].jct_s)}" for name, many in won.items()
@@ -190,10 +178,6 @@ def _best(ways: dict[str, Contest]) -> Claim:
 
 
 WORLD: Final = "Pollux's measured throughputs on 16 nodes of four GPUs; Poisson arrivals"
-
-
-def _won(mine: Sequence[float], others: Sequence[Sequence[float]]) -> int:
-    return sum(own < min(theirs) for own, theirs in zip(mine, zip(*others, strict=True), strict=True))
 
 
 def _interval(found: Interval | None) -> str:

@@ -23,6 +23,7 @@ from colane.lab.papers.claims import (
     Trait,
     on_gpu,
     ours,
+    queue_s,
     said,
 )
 from colane.lab.simulate.beliefs import Belief, make_beliefs
@@ -54,12 +55,8 @@ PUBLISHED_S: Final = {"f-sched": 1350.0, "static-1": 1557.0, "static-2": 1593.0,
 """Table 2: from the first submission to the last end."""
 
 FIXTURE_S: Final = {
-    "f-sched": 1335.23,
-    "static-1": 1554.63,
-    "static-2": 1584.43,
-    "static-3": 1498.86,
-    "static-6": 2120.33,
-}
+    "f-sched": 1335.23, "static-1": 1554.63, "static-2": 1584.43, "static-3": 1498.86, "static-6": 2120.33,
+}  # fmt: skip
 """What the table of speeds was calibrated to: a simulation of the paper's nine states, not a measurement."""
 
 FIXTURE_SPENT_S: Final = {"waiting": 130.77, "running": 766.89}
@@ -74,12 +71,7 @@ PAPER: Final = create("f-sched", as_published=True)
 def evaluate(tables: Path | None, effort: Effort = FULL) -> Evaluation:
     """Run everything; workloads of Pollux's applications where its measurements are there.
 
-    Args:
-        tables: Directory of measured tables; None takes `COLANE_DATA`.
-        effort: How much of it, and who is told what runs.
-
-    Raises:
-        InputFileError: There are no tables.
+    Raises InputFileError: there are no tables.
     """
     effort.tell("four jobs on six GPUs")
     table = scaling.read(file_of(tables, SCALING))
@@ -87,8 +79,11 @@ def evaluate(tables: Path | None, effort: Effort = FULL) -> Evaluation:
     policies: list[tuple[Loaded, Policy]] = [(elastic, PAPER)]
     policies += [(_loaded(table, n, ()), preset("fifo", name=f"static-{n}", max_wait_s=None)) for n in SLOTS]
     runs = {policy.name: _run(table, loaded, policy) for loaded, policy in policies}
-    sweep = {bound: _run(table, elastic, _with_bound(bound)) for bound in BOUNDS}
+    tried = {"rise_steps_per_s_min": 1.0, "rise_ratio_min": 0.0, "pays_back": False, "max_wait_s": None}
+    bounds = {bound: preset("f-sched", name=f"f-sched {bound:g}", variance_max=bound, **tried) for bound in BOUNDS}
+    sweep = {bound: _run(table, elastic, policy) for bound, policy in bounds.items()}
     shipped = _run(table, elastic, preset("f-sched", name="f-sched as shipped"))
+    told = f"{total_s(shipped):.1f} s, resized {resizes(shipped)} times"
     claims = (
         *_totals(runs),
         *_identities(runs),
@@ -97,18 +92,12 @@ def evaluate(tables: Path | None, effort: Effort = FULL) -> Evaluation:
         _work_done(runs, table),
         _time_spent(runs),
         _swept(sweep),
-        _as_shipped(shipped),
+        Claim("E-s", "f-sched as shipped: a restart must pay", (ours("total", told),), WORLD),
         *_on_pollux(tables, effort),
     )
-    note = f"Speeds: {table.note}."
-    experiments = Experiment(
-        "four-jobs",
-        "Paper E: four jobs on six GPUs",
-        {0: elastic},
-        tuple((0, run) for run in (runs["f-sched"], shipped)),
-        note,
-    )
-    return Evaluation(claims, (experiments,))
+    shown = tuple((0, run) for run in (runs["f-sched"], shipped))
+    title, note = "Paper E: four jobs on six GPUs", f"Speeds: {table.note}."
+    return Evaluation(claims, (Experiment("four-jobs", title, {0: elastic}, shown, note),))
 
 
 def _on_pollux(tables: Path | None, effort: Effort) -> tuple[Claim, ...]:
@@ -149,14 +138,6 @@ def _run(table: ScalingTable, loaded: Loaded, policy: Policy) -> Run:
         cluster=loaded.cluster, workload=loaded.workload, world=loaded.world, policy=policy, beliefs=known, driver=costs
     )
     return simulate(given)
-
-
-def _with_bound(bound: float) -> Policy:
-    return preset(
-        "f-sched", name=f"f-sched {bound:g}", variance_max=bound,
-        rise_steps_per_s_min=1.0, rise_ratio_min=0.0, pays_back=False,
-        max_wait_s=None,
-    )  # fmt: skip
 
 
 def resizes(run: Run) -> int:
@@ -214,32 +195,21 @@ def _spans(run: Run) -> Sequence[tuple[float, float]]:
 
 
 def _orderings(runs: dict[str, Run]) -> Claim:
-    queue = {name: _mean([first - sub for first, sub in _waits(run)]) for name, run in runs.items()}
+    queue = {name: _mean(queue_s(run).tolist()) for name, run in runs.items()}
     running = {
         name: _mean([end - start for start, end in _spans(run)]) for name, run in runs.items() if name != "f-sched"
     }
     fewest = min(runs, key=lambda name: total_s(runs[name])) == "f-sched"
     queues = [queue[f"static-{n}"] for n in SLOTS]
     lengths = [running[f"static-{n}"] for n in SLOTS]
+    is_longer, many, where = lengths == sorted(lengths, reverse=True), resizes(runs["f-sched"]), "section 5.2.1"
     stated = (
-        Trait("smaller slots queue less", queues == sorted(queues), said(queue, "s"), "section 5.2.1"),
-        Trait(
-            "smaller slots run longer", lengths == sorted(lengths, reverse=True), said(running, "s"), "section 5.2.1"
-        ),
-        Trait("F ends first", fewest, where="section 5.2.1"),
-        Trait(
-            "F launches more",
-            resizes(runs["f-sched"]) > 0,
-            f"resized {resizes(runs['f-sched'])} times",
-            "section 5.2.1",
-        ),
+        Trait("smaller slots queue less", queues == sorted(queues), said(queue, "s"), where),
+        Trait("smaller slots run longer", is_longer, said(running, "s"), where),
+        Trait("F ends first", fewest, where=where),
+        Trait("F launches more", many > 0, f"resized {many} times", where),
     )
     return Claim("E-c", "what slots and resizing cost", stated, WORLD)
-
-
-def _waits(run: Run) -> Sequence[tuple[float, float]]:
-    rows = run.ledger.rows
-    return list(zip(rows.first_start_s, rows.submit_s, strict=True))
 
 
 def _mean(values: Sequence[float]) -> float:
@@ -296,11 +266,10 @@ def _time_spent(runs: dict[str, Run]) -> Claim:
     launching = {name: waiting[name] - one.queueing_s for name, one in spent.items()}
     running = {name: one.running_s for name, one in spent.items()}
     both = {name: one.queueing_s + one.running_s for name, one in spent.items()}
+    found_s = {"waiting": waiting["f-sched"], "running": means.running_s}
     fixture = [
-        Figure(f"{part}, f-sched", stated_s, found_s, "s", "", Origin.OURS, ratio=0.0, slack=NEAR * JOB_S)
-        for (part, stated_s), found_s in zip(
-            FIXTURE_SPENT_S.items(), (waiting["f-sched"], means.running_s), strict=True
-        )
+        Figure(f"{part}, f-sched", stated_s, found_s[part], "s", "", Origin.OURS, ratio=0.0, slack=NEAR * JOB_S)
+        for part, stated_s in FIXTURE_SPENT_S.items()
     ]
     static = [name for name in spent if name != "f-sched"]
     stated: tuple[Stated, ...] = (
@@ -332,8 +301,3 @@ def _swept(sweep: dict[float, Run]) -> Claim:
               Origin.DERIVED),
     )  # fmt: skip
     return Claim("E-v", "bound on the variance of speeds", stated, WORLD)
-
-
-def _as_shipped(run: Run) -> Claim:
-    told = f"{total_s(run):.1f} s, resized {resizes(run)} times"
-    return Claim("E-s", "f-sched as shipped: a restart must pay", (ours("total", told),), WORLD)

@@ -158,9 +158,8 @@ def memory_claims(tables: Tables) -> Iterator[Claim]:
         Figure("average", 156, None, "MB", "figure 16", printed="156 MB", unjudged=pytorch),
         Figure("peak", 185, None, "MB", "figure 16", printed="185 MB", unjudged=pytorch),
     )
-    yield Claim(
-        "B-k-pytorch", "average and peak memory in PyTorch, of vae", in_pytorch, note=f"{pytorch.capitalize()}."
-    )
+    what = "average and peak memory in PyTorch, of vae"
+    yield Claim("B-k-pytorch", what, in_pytorch, note=f"{pytorch.capitalize()}.")
     yield Claim("B-k-over-time", "memory over time", _over_time(tables), MEASURED, f"{UNSAID.capitalize()}.")
     ratios = {name: mean / P100_BYTES for name, mean in tables.mean_bytes.items()}
     worst = max(ratios, key=lambda name: ratios[name])
@@ -197,7 +196,9 @@ def _over_time(tables: Tables) -> tuple[Trait, ...]:
 
 def transfer_claim(tables: Tables) -> Claim:
     """P / 30 GB/s against an estimate of one answer: a third of what training takes for one more sample."""
-    transfers = {name: tables.memory[f"{name}eval_1"].persistent_bytes / PCIE_BYTES_PER_S for name in _cnns(tables)}
+    models = {_model(name) for name in tables.geometry.geometry}
+    cnns = [model for model in sorted(models) if f"{model}eval_1" in tables.memory]
+    transfers = {name: tables.memory[f"{name}eval_1"].persistent_bytes / PCIE_BYTES_PER_S for name in cnns}
     ratios = {name: transfer_s / answer_s(tables, name) for name, transfer_s in transfers.items()}
     above = [name for name, ratio in ratios.items() if ratio > 1]
     found = (
@@ -218,11 +219,6 @@ def answer_s(tables: Tables, model: str) -> float:
     batches = sorted(int(name.rpartition("_")[2]) for name in tables.geometry.geometry if _model(name) == model)
     small, large = (tables.geometry.geometry[f"{model}_{batch}"].step_s for batch in batches[:2])
     return (large - small) / (batches[1] - batches[0]) * FORWARD_RATIO
-
-
-def _cnns(tables: Tables) -> list[str]:
-    models = sorted({_model(name) for name in tables.geometry.geometry})
-    return [model for model in models if f"{model}eval_1" in tables.memory]
 
 
 def _model(workload: str) -> str:

@@ -25,24 +25,20 @@ GIB = 1 << 30
 
 @style.styled
 def throughput_over_time(rates: Mapping[str, Sequence[tuple[float, float]]], *, unit: str) -> Figure:
-    """Throughput of each job and of all together (paper B, Fig. 11).
-
-    Args:
-        rates: By job, (seconds, rate from then on), first to last.
-        unit: Of the rates.
-    """
-    fig = style.new_figure(4.0)
-    axes = fig.subplots()
+    """Throughput of each job and of all together (paper B, Fig. 11), of (seconds, rate from then on) by job."""
+    fig, axes = style.one_panel(4.0)
     times = sorted({at_s for points in rates.values() for at_s, _ in points})
-    columns = {name: np.array([_rate_at(points, at_s) for at_s in times]) for name, points in rates.items()}
+    columns = {
+        # The last rate that was set by then; 0 before the first.
+        name: np.array([next((rate for since_s, rate in reversed(points) if since_s <= at_s), 0.0) for at_s in times])
+        for name, points in rates.items()
+    }
     total = np.sum(list(columns.values()), axis=0) if columns else np.zeros(0)
     lines = [
         style.steps(axes, times, values, **style.look(place, len(columns) + 1))
         for place, values in enumerate([total, *columns.values()])
     ]
-    axes.set_title("Throughput over time")
-    axes.set_xlabel("time (s)")
-    axes.set_ylabel(unit)
+    axes.set(title="Throughput over time", xlabel="time (s)", ylabel=unit)
     axes.set_xlim(0, style.axis_end(max(times, default=1.0), 1.02))
     axes.set_ylim(0, style.axis_end(float(total.max(initial=0.0)), 1.12))
     style.legend_above(fig, lines, ["all together", *map(style.shortened, columns)])
@@ -51,30 +47,17 @@ def throughput_over_time(rates: Mapping[str, Sequence[tuple[float, float]]], *, 
 
 @style.styled
 def memory_of_workloads(needs_bytes: Mapping[str, tuple[float, float]], *, capacity_bytes: float) -> Figure:
-    """P and E of each workload beside what a GPU has.
-
-    Args:
-        needs_bytes: (P, E) by workload, in the order to be shown.
-        capacity_bytes: Of the GPU.
-    """
-    fig = style.new_figure(1.2 + 0.2 * len(needs_bytes))
-    axes = fig.subplots()
+    """(P, E) of each workload, in the order to be shown, beside what a GPU has."""
+    fig, axes = style.one_panel(1.2 + 0.2 * len(needs_bytes))
     rows = np.arange(len(needs_bytes))
-    persistent = np.array([p for p, _ in needs_bytes.values()]) / GIB
-    ephemeral = np.array([e for _, e in needs_bytes.values()]) / GIB
+    persistent, ephemeral = np.array(list(needs_bytes.values())).T / GIB
     axes.barh(rows, persistent, 0.7, color=style.group_colour(0))
     axes.barh(rows, ephemeral, 0.7, left=persistent, color=style.group_colour(1))
     line = axes.axvline(capacity_bytes / GIB, color=style.INK, linewidth=1.2, linestyle="--")
     axes.set_yticks(rows, [style.shortened(name) for name in needs_bytes], fontsize=7)
-    axes.set_ylim(len(needs_bytes) - 0.4, -0.6)
-    axes.set_xlim(0, style.axis_end(capacity_bytes / GIB, 1.05))
-    axes.set_xlabel("GPU memory (GiB)")
+    ends = (0, style.axis_end(capacity_bytes / GIB, 1.05))
+    axes.set(ylim=(len(needs_bytes) - 0.4, -0.6), xlim=ends, xlabel="GPU memory (GiB)")
     axes.grid(visible=False, axis="y")
     parts = [Patch(color=style.group_colour(place)) for place in range(2)]
     style.legend_above(fig, [*parts, line], ["P, held between steps", "E, within a step", "capacity"])
     return fig
-
-
-def _rate_at(points: Sequence[tuple[float, float]], at_s: float) -> float:
-    """The last rate that was set by then; 0 before the first."""
-    return next((rate for since_s, rate in reversed(points) if since_s <= at_s), 0.0)

@@ -155,15 +155,10 @@ def slices_claim(slices: Experiment) -> Claim:
 
 
 class Gain(NamedTuple):
-    """Total throughput of lanes that run at once, over that of one.
+    """Total throughput of lanes that run at once, over that of one."""
 
-    Attributes:
-        lanes: So many lanes and more go `rho` times as fast together as one; fewer gain in proportion.
-        rho: The gain.
-    """
-
-    lanes: int
-    rho: float
+    lanes: int  # so many lanes and more go `rho` times as fast together as one; fewer gain in proportion
+    rho: float  # the gain
 
     def of(self, lanes: int) -> float:
         """Gain of so many lanes."""
@@ -175,10 +170,6 @@ class GainWorld:
 
     The paper measured no slowdown of each set, only what a policy gained as a whole: rho stands for that and is an
     input, so a makespan that follows from it confirms the mechanism, not the gain.
-
-    Args:
-        memory: P and E by the names Salus gives its workloads.
-        gain: Rho.
     """
 
     counts_steps = True

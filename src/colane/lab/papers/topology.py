@@ -66,15 +66,7 @@ class TopologyEvaluation(Evaluation):
 
 
 def evaluate(tables: Path | None, effort: Effort = FULL) -> TopologyEvaluation:
-    """Run everything.
-
-    Args:
-        tables: Directory of measured tables; None takes `COLANE_DATA`.
-        effort: How much of it, and who is told what runs.
-
-    Raises:
-        InputFileError: There are no tables.
-    """
+    """Run everything. Raises InputFileError: there are no tables."""
     folder = _folder(tables)
     table = topology.read(folder / TOPOLOGY_TIMES)
     effort.tell("the authors' job lists, tick by tick")
@@ -182,9 +174,8 @@ def _beside_claim(table: TopologyTable) -> Claim:
         "the text has the other way round. Of a tiny pair's slowdown most is placement: the collocated runs were "
         f"spread over both sockets; against alone across sockets it is {across:.0f} %."
     )
-    return Claim(
-        "C-c", "slowdown of AlexNet on two GPUs beside another, against alone on one socket", stated, PROFILE, note
-    )
+    claim = "slowdown of AlexNet on two GPUs beside another, against alone on one socket"
+    return Claim("C-c", claim, stated, PROFILE, note)
 
 
 def _spread(table: TopologyTable, model: str, batch: int) -> float:
@@ -235,11 +226,8 @@ def _six_claims(six: Scenario, of: str = "") -> Iterator[Claim]:
     )  # fmt: skip
     yield Claim(f"C-d{of}", "six jobs on one machine: time until all have ended", stated, world, SIX_NOTE)
     third = {policy: rows[3].exec_s for policy, rows in six.rows.items()}
-    stated_3 = tuple(
-        Figure(
-            policy, *((120, third[policy]) if policy == "topo-aware-p" else (240, third[policy])), "s", "section 5.2.2"
-        )
-        for policy in third
+    stated_3 = numbers(
+        {policy: 120 if policy == "topo-aware-p" else 240 for policy in third}, third, "s", "section 5.2.2"
     )
     others = [third[policy] for policy in third if policy != "topo-aware-p"]
     least = Trait("topo-aware-p is the least", third["topo-aware-p"] < min(others), where="section 5.2.2")
@@ -294,13 +282,7 @@ class Difference(NamedTuple):
 
 
 def reference(folder: Path, name: str, policy: str) -> list[dict[str, str]]:
-    """Rows of the authors' own simulator.
-
-    Args:
-        folder: Directory of measured tables.
-        name: `w5`, or `fix-w100m5` (its candidate filter repaired).
-        policy: Ours.
-    """
+    """Rows of the authors' own simulator. Its lists are `w5`, and `fix-w100m5` (its candidate filter repaired)."""
     path = folder / "C" / "reference" / f"{name}-{REFERENCE[policy]}.csv"
     try:
         with path.open(encoding="utf-8", newline="") as file:
@@ -359,13 +341,10 @@ def _hundred_claims(hundred: Scenario, folder: Path) -> Iterator[Claim]:
     greedy = min(waits["fcfs"], waits["best-fit"])
     stated: tuple[Stated, ...] = (
         Trait("topo-aware waits less than the greedy ones", waits["topo-aware"] < greedy, where="section 5.5.1"),
-        Trait(
-            "topo-aware-p waits less than topo-aware",
-            waits["topo-aware-p"] < waits["topo-aware"],
-            where="section 5.5.1",
-        ),
+        Trait("topo-aware-p waits less than topo-aware", waits["topo-aware-p"] < waits["topo-aware"],
+              where="section 5.5.1"),
         *numbers(theirs, waits, "s", "fix-w100m5", source=Origin.CODE),
-    )
+    )  # fmt: skip
     yield Claim("C-g", "100 jobs on five machines: mean wait", stated, HUNDRED, HUNDRED_NOTE)
     broken = {policy: violations(rows) for policy, rows in hundred.rows.items()}
     strict = {policy: violations(rows, Measure.INVERSE) for policy, rows in hundred.rows.items()}

@@ -98,14 +98,10 @@ DECIDING_JOBS = 1500
 
 
 class LeastUtilities:
-    """Looks on at a run and keeps the least utility of every job: it falls only when a neighbour starts.
-
-    Attributes:
-        by_job: Least utility and the least it asks for.
-    """
+    """Looks on at a run and keeps the least utility of every job: it falls only when a neighbour starts."""
 
     def __init__(self) -> None:
-        self.by_job: dict[JobId, tuple[float, float]] = {}
+        self.by_job: dict[JobId, tuple[float, float]] = {}  # least utility and the least it asks for
         self._core: Core | None = None
 
     def of(self, core: Core) -> tuple[LeastUtilities]:

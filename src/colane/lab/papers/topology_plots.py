@@ -17,7 +17,7 @@ from colane.lab.papers.topology import Scenario
 from colane.lab.papers.topology_world import TickedJob
 from colane.lab.report import style
 from colane.lab.report.simulated import file_word
-from colane.lab.report.timeline import Bar, Panel, panel_of, timeline
+from colane.lab.report.timeline import Bar, Panel, timeline
 from colane.model.words import count
 
 Floats = NDArray[np.float64]
@@ -42,26 +42,18 @@ def slowdowns(runs: Mapping[str, Slowdowns]) -> Figure:
     """Jobs from worst to best, a line for each policy: by placement alone, and with waiting."""
     fig = style.new_figure(3.8)
     left, right = fig.subplots(1, 2)
-    lines = [_line(left, found.execution, place, len(runs)) for place, found in enumerate(runs.values())]
-    for place, found in enumerate(runs.values()):
-        _line(right, found.total, place, len(runs))
-    _axes(left, "Slowdown by placement", [found.execution for found in runs.values()])
-    _axes(right, "Slowdown with waiting", [found.total for found in runs.values()])
+    lines = _panel(left, "Slowdown by placement", [found.execution for found in runs.values()])
+    _panel(right, "Slowdown with waiting", [found.total for found in runs.values()])
     style.legend_of(fig, lines, runs)
     return fig
 
 
-def _line(axes: Axes, values: Floats, place: int, groups: int) -> Line2D:
-    worst_first = np.sort(values)[::-1]
-    (line,) = axes.plot(np.arange(1, worst_first.size + 1), worst_first, **style.look(place, groups))
-    return line
-
-
-def _axes(axes: Axes, title: str, values: list[Floats]) -> None:
-    axes.set_title(title)
-    axes.set_xlabel(_cut(axes, values))
+def _panel(axes: Axes, title: str, values: list[Floats]) -> list[Line2D]:
+    lines: list[Line2D] = []
+    for place, one in enumerate(values):
+        lines += axes.plot(np.arange(1, one.size + 1), np.sort(one)[::-1], **style.look(place, len(values)))
+    axes.set(title=title, xlabel=_cut(axes, values), ylabel="time / time at its best")
     axes.xaxis.set_major_formatter("{x:,.0f}")
-    axes.set_ylabel("time / time at its best")
     largest = max((float(one.max()) for one in values if one.size), default=1.0)
     if largest >= LOG_FROM:
         axes.set_yscale("log")
@@ -69,6 +61,7 @@ def _axes(axes: Axes, title: str, values: list[Floats]) -> None:
     else:
         axes.set_ylim(min(0.95, *(float(one.min()) for one in values if one.size)), style.axis_end(largest, 1.06))
     axes.axhline(1.0, color=style.GRID, linewidth=1.2, zorder=1)
+    return lines
 
 
 def _cut(axes: Axes, values: list[Floats]) -> str:
@@ -91,42 +84,32 @@ def draw(scenario: Scenario, out: Path) -> None:
     """Write a table for each policy, the slowdowns, and the timelines of a short run."""
     folder = out / scenario.name
     folder.mkdir(parents=True, exist_ok=True)
+    slower: dict[str, Slowdowns] = {}
     for policy, rows in scenario.rows.items():
-        _write_rows(rows, folder / f"jobs-{file_word(policy)}.csv")
-    style.save(slowdowns(_slowdowns(scenario.rows)), folder / "slowdowns.png")
-    if all(len(rows) <= TIMELINE_JOBS_MAX for rows in scenario.rows.values()):
-        panels = [_panel(policy, rows) for policy, rows in scenario.rows.items()]
-        style.save(timeline(panels), folder / "timelines.png")
-
-
-def _slowdowns(runs: Mapping[str, Sequence[TickedJob]]) -> dict[str, Slowdowns]:
-    return {
-        policy: Slowdowns(
+        slower[policy] = Slowdowns(
             np.array([row.exec_s / row.ideal_s for row in rows]),
             np.array([(row.end_s - row.submit_s) / row.ideal_s for row in rows]),
         )
-        for policy, rows in runs.items()
-    }
+        with (folder / f"jobs-{file_word(policy)}.csv").open("w", encoding="utf-8", newline="") as file:
+            csv.writer(file).writerows([COLUMNS, *map(_row, rows)])
+    style.save(slowdowns(slower), folder / "slowdowns.png")
+    if all(len(rows) <= TIMELINE_JOBS_MAX for rows in scenario.rows.values()):
+        panels = [_timeline(policy, rows) for policy, rows in scenario.rows.items()]
+        style.save(timeline(panels), folder / "timelines.png")
 
 
-def _panel(policy: str, rows: Sequence[TickedJob]) -> Panel:
-    devices = sorted({str(gpu) for row in rows for gpu in row.gpus})
-    return panel_of(policy, devices, (_bars(row) for row in rows), 0.0)
+def _row(row: TickedJob) -> tuple[object, ...]:
+    spec, gpus = row.spec, " ".join(map(str, row.gpus))
+    kind = (spec.name, spec.family, spec.batch_size, spec.gpus)
+    return *kind, row.submit_s, row.start_s, row.end_s, row.ideal_s, gpus, spec.utility_min
 
 
-def _bars(row: TickedJob) -> tuple[Bar, ...]:
-    family = f"{row.spec.family} b{row.spec.batch_size}"
-    return tuple(
-        Bar(device=str(gpu), start_s=row.start_s, end_s=row.end_s, label=row.spec.name, family=family)
-        for gpu in row.gpus
-    )
-
-
-def _write_rows(rows: Sequence[TickedJob], path: Path) -> None:
-    with path.open("w", encoding="utf-8", newline="") as file:
-        table = csv.writer(file)
-        table.writerow(COLUMNS)
-        for row in rows:
-            spec, gpus = row.spec, " ".join(map(str, row.gpus))
-            kind = (spec.name, spec.family, spec.batch_size, spec.gpus)
-            table.writerow((*kind, row.submit_s, row.start_s, row.end_s, row.ideal_s, gpus, spec.utility_min))
+def _timeline(policy: str, rows: Sequence[TickedJob]) -> Panel:
+    bars = tuple(
+        Bar(
+            device=str(gpu), start_s=row.start_s, end_s=row.end_s, label=row.spec.name,
+            family=f"{row.spec.family} b{row.spec.batch_size}",
+        )
+        for row in rows for gpu in row.gpus
+    )  # fmt: skip
+    return Panel(policy, tuple(sorted({bar.device for bar in bars})), bars)

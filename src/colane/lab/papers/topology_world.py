@@ -105,17 +105,7 @@ class TickedJob(NamedTuple):
 class TickedRun:
     """Runs jobs to their ends, tick by tick, through the core.
 
-    Args:
-        policy: Decides.
-        nodes: The machines.
-        jobs: By submission.
-        table: Measured times.
-        tick_s: Length of a tick.
-        beliefs: What the policy starts from; None takes the table's neighbours.
-
-    Attributes:
-        served: Jobs in order of their end.
-        utilities: Least utility each job had while it ran, if `watch_utility` is given.
+    A policy starts from the beliefs given; None: from the neighbours of the table.
     """
 
     policy: Policy
@@ -124,7 +114,7 @@ class TickedRun:
     table: TopologyTable
     tick_s: float = TICK_S
     beliefs: Beliefs | None = None
-    served: list[TickedJob] = field(default_factory=list)
+    served: list[TickedJob] = field(default_factory=list)  # jobs in order of their end
     core: Core = field(init=False)
     _running: dict[JobId, _Process] = field(default_factory=dict)
     _submitted: dict[JobId, float] = field(default_factory=dict)

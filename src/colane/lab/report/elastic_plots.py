@@ -108,11 +108,7 @@ class CoreSample(NamedTuple):
 
 @style.styled
 def speed_and_cores(jobs: Mapping[str, Sequence[CoreSample]]) -> Figure:
-    """Steps per second above, cores granted below, of each job.
-
-    Args:
-        jobs: By name, looks in order of time.
-    """
+    """Steps per second above, cores granted below, of each job."""
     fig = style.new_figure(5.0, is_wide=True)
     above, below = fig.subplots(2, 1, sharex=True, height_ratios=(3, 2))
     lines = []
@@ -123,14 +119,11 @@ def speed_and_cores(jobs: Mapping[str, Sequence[CoreSample]]) -> Figure:
         running = [one for one in samples if one.cores]
         lines.append(style.steps(below, [one.at_s for one in running], [one.cores for one in running], **look))
     every = [one for samples in jobs.values() for one in samples]
-    above.set_title("How fast it goes, and the cores it has")
-    above.set_ylabel("steps/s")
-    above.set_ylim(0, style.axis_end(max([one.steps_per_s or 0.0 for one in every], default=1.0), 1.1))
-    below.set_ylabel("cores granted")
-    below.set_xlabel("time (s)")
-    below.set_ylim(0, max([one.cores for one in every], default=1) + 0.5)
-    below.yaxis.get_major_locator().set_params(integer=True)
-    below.set_xlim(0, style.axis_end(max([one.at_s for one in every], default=1.0), 1.02))
+    fastest = style.axis_end(max([one.steps_per_s or 0.0 for one in every], default=1.0), 1.1)
+    above.set(title="How fast it goes, and the cores it has", ylabel="steps/s", ylim=(0, fastest))
+    end_s, most = max([one.at_s for one in every], default=1.0), max([one.cores for one in every], default=1)
+    below.set(xlabel="time (s)", xlim=(0, style.axis_end(end_s, 1.02)), ylabel="cores granted", ylim=(0, most + 0.5))
+    style.whole_numbers(below)
     style.legend_of(fig, lines, jobs)
     return fig
 
@@ -165,10 +158,8 @@ class LossPoint(NamedTuple):
 @style.styled
 def throughputs(curves: Mapping[str, ThroughputCurve]) -> Figure:
     """f(n) of each kind of job: measured points, and the line that is believed between and beyond them."""
-    fig = style.new_figure(4.2)
-    axes = fig.subplots()
-    lines = _throughputs(axes, curves)
-    style.legend_of(fig, lines, curves)
+    fig, axes = style.one_panel(4.2)
+    style.legend_of(fig, _throughputs(axes, curves), curves)
     return fig
 
 
@@ -182,12 +173,7 @@ def elastic_jobs(
 ) -> Figure:
     """Devices over time above, f(n) and the loss of each step below.
 
-    Args:
-        spans: Of each job.
-        devices: How many there are.
-        curves: f(n) by kind of job.
-        losses: Of each job, by step.
-        undisturbed: Losses of the same jobs without resizing.
+    Behind each loss stands, in grey, that of the same job without resizing.
     """
     fig = style.new_figure(7.4, is_wide=True)
     grid = fig.subplot_mosaic([["devices", "devices"], ["speeds", "losses"]], height_ratios=(1, 1.25))
@@ -199,19 +185,15 @@ def elastic_jobs(
 
 
 def _throughputs(axes: Axes, curves: Mapping[str, ThroughputCurve]) -> list[Line2D]:
-    lines = []
+    lines: list[Line2D] = []
     for place, curve in enumerate(curves.values()):
         believed = sorted(curve.believed.items())
-        (line,) = axes.plot([n for n, _ in believed], [f for _, f in believed], linewidth=1.8, **style.look(place))
+        lines += axes.plot([n for n, _ in believed], [f for _, f in believed], linewidth=1.8, **style.look(place))
         sizes, speeds = list(curve.measured), list(curve.measured.values())
         axes.plot(sizes, speeds, style.group_marker(place), color=style.group_colour(place), markersize=8)
-        lines.append(line)
     most = max([max(curve.believed, default=1) for curve in curves.values()], default=1)
     fastest = [max((*curve.measured.values(), *curve.believed.values()), default=0.0) for curve in curves.values()]
-    axes.set_title("f(n): known (marks) and fitted (lines)")
-    axes.set_xlabel("GPUs")
-    axes.set_ylabel("steps/s")
-    axes.set_xlim(0, most + 0.5)
+    axes.set(title="f(n): known (marks) and fitted (lines)", xlabel="GPUs", ylabel="steps/s", xlim=(0, most + 0.5))
     axes.set_ylim(0, style.axis_end(max(fastest, default=0.0), 1.1))
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     return lines
@@ -226,17 +208,13 @@ def _smooth(losses: Sequence[float]) -> list[float]:
 
 
 def _devices(axes: Axes, spans: Mapping[str, Sequence[DeviceSpan]], devices: int) -> list[Line2D]:
-    lines = []
+    lines: list[Line2D] = []
     for place, (name, found) in enumerate(spans.items()):
         times = [at_s for span in found for at_s in (span.start_s, span.end_s)]
         counts = [span.devices for span in found for _ in range(2)]
-        (line,) = axes.plot(times, counts, label=name, **style.look(place, len(spans)))
-        lines.append(line)
-    axes.set_title("Devices over time")
-    axes.set_xlabel("time (s)")
-    axes.set_ylabel("devices")
-    axes.set_ylim(-0.2, devices + 0.4)
-    axes.yaxis.set_major_locator(MaxNLocator(integer=True))
+        lines += axes.plot(times, counts, label=name, **style.look(place, len(spans)))
+    axes.set(title="Devices over time", xlabel="time (s)", ylabel="devices", ylim=(-0.2, devices + 0.4))
+    style.whole_numbers(axes)
     axes.set_xlim(0, style.axis_end(max([s.end_s for found in spans.values() for s in found], default=1.0), 1.02))
     return lines
 
@@ -255,8 +233,7 @@ def _losses(axes: Axes, losses: Mapping[str, Sequence[LossPoint]], undisturbed: 
                     f"{before.devices}→{after.devices}", (after.step, loss), (4, 7),
                     textcoords="offset points", fontsize=8, color=style.group_colour(place),
                 )  # fmt: skip
-    axes.set_title("Loss, mean of 20 steps; grey: never resized")
-    axes.set_xlabel("step")
-    axes.set_ylabel(f"loss (jobs are {SHIFT:g} apart)")
-    axes.set_xlim(0, None)
-    axes.set_ylim(0, None)
+    axes.set(
+        title="Loss, mean of 20 steps; grey: never resized", xlabel="step", ylabel=f"loss (jobs are {SHIFT:g} apart)",
+        xlim=(0, None), ylim=(0, None),
+    )  # fmt: skip

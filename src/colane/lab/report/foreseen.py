@@ -115,16 +115,5 @@ def write_quotes(foretold: Sequence[Foretold], path: Path) -> None:
             quote = one.quote
             came = [f"{value:.6g}" if isfinite(value) else "" for value in (one.start_s, one.end_s)]
             for method, bounds in [*zip(METHODS, quote.starts, strict=True), ("end", quote.end)]:
-                said = [f"{value:.6g}" for value in bounds[:3]]
-                rows.writerow(
-                    [
-                        quote.job,
-                        f"{quote.at_s:.6g}",
-                        method,
-                        *said,
-                        bounds.bursts,
-                        f"{bounds.at_once:.3f}",
-                        int(quote.is_told),
-                        *came,
-                    ]
-                )
+                said = [method, *(f"{value:.6g}" for value in bounds[:3]), bounds.bursts, f"{bounds.at_once:.3f}"]
+                rows.writerow([quote.job, f"{quote.at_s:.6g}", *said, int(quote.is_told), *came])

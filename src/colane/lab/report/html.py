@@ -5,7 +5,8 @@ What it looks like stands in `templates`; here is what goes where.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import json
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -46,20 +47,35 @@ class Chart(NamedTuple):
     wide: bool = False  # takes the whole width of the page
 
 
-def write_charts(charts: Iterable[Chart], out_dir: Path) -> tuple[tuple[Path, ...], list[Picture]]:
-    """Write each as PNG into a directory, which is made where it is missing; return the files, and what a page shows.
+class Written(NamedTuple):
+    """Where a report went."""
+
+    html: Path  # the page
+    summary_json: Path  # numbers for programs
+    figures: tuple[Path, ...]  # PNG files
+    jobs_csv: tuple[Path, ...] = ()  # a row a job
+
+
+def write(
+    html: Path, summary_json: Path, charts: Iterable[Chart], page_of: Callable[[Sequence[Picture]], str], told: object
+) -> Written:
+    """Write each chart as PNG beside the page, the page, and what is told as JSON; the directory is made.
 
     Raises OSError: one cannot be written.
     """
     from colane.lab.report import style  # noqa: PLC0415 - matplotlib takes half a second to import
 
+    html.parent.mkdir(parents=True, exist_ok=True)
     drawn = list(charts)
-    paths = tuple(style.save(chart.figure, out_dir / f"{chart.key}.png") for chart in drawn)
+    figures = tuple(style.save(chart.figure, html.with_name(f"{chart.key}.png")) for chart in drawn)
     pictures = [
         Picture(key, style.inline_svg(figure, key, caption.rstrip(".")), caption, wide)
         for key, figure, caption, wide in drawn
     ]
-    return paths, pictures
+    html.write_text(page_of(pictures), encoding="utf-8")
+    text = json.dumps(told, indent=1, allow_nan=False, ensure_ascii=False)
+    summary_json.write_text(f"{text}\n", encoding="utf-8")
+    return Written(html, summary_json, figures)
 
 
 PHONE_COLUMNS_MAX = 4
@@ -91,7 +107,11 @@ def page(
             title=title,
             first=said[:SENTENCES_FIRST],
             further=said[SENTENCES_FIRST:],
-            results=[_result(table) for table in full if table.key in RESULT_TABLES],
+            results=[
+                _turned(table) if table.key == "groups" and len(table.rows) <= TURNED_MAX else table
+                for table in full
+                if table.key in RESULT_TABLES
+            ],
             pictures=pictures,
             others=[without_equal(table) for table in full if table.key not in RESULT_TABLES],
             notes=notes,
@@ -112,10 +132,6 @@ def _templates() -> Environment:
         loader=folder, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
         keep_trailing_newline=True,
     )  # fmt: skip
-
-
-def _result(table: Table) -> Table:
-    return _turned(table) if table.key == "groups" and len(table.rows) <= TURNED_MAX else table
 
 
 def _turned(table: Table) -> Table:

@@ -23,31 +23,18 @@ SETS_NAMED_MAX = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredSet:
-    """All measurements of one set under one way of sharing.
+    """All measurements of one set under one way of sharing."""
 
-    Attributes:
-        keys: Sorted keys of the set.
-        sharing: `mps`, `time-slice` or `cpu`.
-        times: How often it was measured.
-        delta: Mean of the measurements' deltas (eq. 4.1).
-        delta_min: Smallest of them.
-        delta_max: Largest of them.
-        delta_general: Mean of the general form, for the steps the jobs really made.
-        slowdowns: Mean step time together / alone, in the order of `keys`.
-        step_alone_s: Mean step time alone, in the order of `keys`.
-        step_together_s: Mean step time together, in the order of `keys`.
-    """
-
-    keys: tuple[ProfileKey, ...]
-    sharing: str
-    times: int
-    delta: float
-    delta_min: float
-    delta_max: float
-    delta_general: float
-    slowdowns: tuple[float, ...]
-    step_alone_s: tuple[float, ...]
-    step_together_s: tuple[float, ...]
+    keys: tuple[ProfileKey, ...]  # sorted keys of the set
+    sharing: str  # `mps`, `time-slice` or `cpu`
+    times: int  # how often it was measured
+    delta: float  # mean of the measurements' deltas (eq. 4.1)
+    delta_min: float  # smallest of them
+    delta_max: float  # largest of them
+    delta_general: float  # mean of the general form, for the steps the jobs really made
+    slowdowns: tuple[float, ...]  # mean step time together / alone, in the order of `keys`
+    step_alone_s: tuple[float, ...]  # mean step time alone, in the order of `keys`
+    step_together_s: tuple[float, ...]  # mean step time together, in the order of `keys`
 
     @property
     def pays(self) -> bool:

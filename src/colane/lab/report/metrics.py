@@ -97,6 +97,11 @@ class StepTimes(NamedTuple):
         return self.together_s / self.alone_s
 
 
+def distribution(summary: Summary | None) -> dict[str, float] | None:
+    """Mean and percentiles as JSON has them."""
+    return None if summary is None else {name: getattr(summary, name) for name in ("mean", "p50", "p95", "p99")}
+
+
 def summarise(values: Iterable[float]) -> Summary | None:
     """Mean and percentiles (linear interpolation, as numpy's default); None for no values."""
     found = values if isinstance(values, np.ndarray) else np.fromiter(values, dtype=float)
@@ -109,12 +114,13 @@ def summarise(values: Iterable[float]) -> Summary | None:
 def measure(group: RunGroup, alone_s: Mapping[WorkKey, float] | None = None) -> GroupMetrics:
     """All metrics of one group.
 
-    Args:
-        group: The jobs.
-        alone_s: Run span of each kind of work alone, see `run_spans_alone`; None takes this group's own.
+    Run spans of each kind of work alone are those of `run_spans_alone`; None takes this group's own.
     """
     known_s = run_spans_alone([group]) if alone_s is None else alone_s
     done = [record for record in group.records if record.succeeded]
+    span_s = makespan_s(group.records)
+    steps = [record.steps for record in group.records if record.first_start_s is not None]
+    made = [known for known in steps if known is not None]
     total = slowdowns_total(group, known_s)
     return GroupMetrics(
         name=group.name,
@@ -124,13 +130,13 @@ def measure(group: RunGroup, alone_s: Mapping[WorkKey, float] | None = None) -> 
         states=Counter(record.state for record in group.records),
         never_started=sum(record.first_start_s is None for record in group.records),
         devices=len(group.all_devices),
-        makespan_s=makespan_s(group.records),
+        makespan_s=span_s,
         jct_s=summarise(record.jct_s for record in done),
         queue_s=summarise(record.queue_s for record in done if record.queue_s is not None),
         run_span_s=summarise(record.run_span_s for record in done if record.run_span_s is not None),
         gpu_active_ratio=gpu_active_ratio(group),
-        jobs_per_hour=_jobs_per_hour(group.records),
-        steps_per_s=_steps_per_s(group.records),
+        jobs_per_hour=len(done) / span_s * SECONDS_PER_HOUR if span_s else None,
+        steps_per_s=sum(made) / span_s if span_s and len(made) == len(steps) else None,
         failures=sum(record.state in FAILED for record in group.records),
         restarts=sum(record.restarts for record in group.records),
         slowdown_exec=summarise(slowdowns_exec(group, known_s).values()),
@@ -229,13 +235,12 @@ def run_spans_alone(groups: Sequence[RunGroup]) -> dict[WorkKey, float]:
 
 def slowdowns_exec(group: RunGroup, alone_s: Mapping[WorkKey, float]) -> dict[int, float]:
     """Run span / run span of the same work alone, by job id, of the succeeded jobs for which it is known."""
-    found: dict[int, float] = {}
     bases_s = {job: alone_s.get(work) for job, work in works_of(group).items()}
-    for record in group.records:
-        base_s = bases_s.get(record.id)
-        if record.succeeded and base_s and record.run_span_s is not None:
-            found[record.id] = record.run_span_s / base_s
-    return found
+    return {
+        record.id: record.run_span_s / base_s
+        for record in group.records
+        if record.succeeded and (base_s := bases_s.get(record.id)) and record.run_span_s is not None
+    }
 
 
 def slowdowns_total(group: RunGroup, alone_s: Mapping[WorkKey, float]) -> dict[int, float]:
@@ -321,15 +326,3 @@ def _window(records: Iterable[RunRecord]) -> Interval | None:
         return None
     first_s = min(record.submit_s for record in ran)
     return first_s, max(first_s, *(record.end_s for record in ran))
-
-
-def _jobs_per_hour(records: Sequence[RunRecord]) -> float | None:
-    span_s = makespan_s(records)
-    return sum(record.succeeded for record in records) / span_s * SECONDS_PER_HOUR if span_s else None
-
-
-def _steps_per_s(records: Sequence[RunRecord]) -> float | None:
-    span_s = makespan_s(records)
-    steps = [record.steps for record in records if record.first_start_s is not None]
-    known = [count for count in steps if count is not None]
-    return sum(known) / span_s if span_s and len(known) == len(steps) else None

@@ -8,8 +8,8 @@ from enum import StrEnum
 from itertools import groupby, pairwise
 from typing import NamedTuple
 
+from colane.lab.report import tables
 from colane.lab.report.prose import duration, percent
-from colane.lab.report.tables import Table, TableColumn
 from colane.model.words import count
 
 FELT_S = 1.0  # less than this is how long it takes to look, or to end a process
@@ -116,36 +116,25 @@ class MixedRun:
         return [job for job in self.jobs.values() if job.role is role]
 
 
-def mixed_table(base: MixedRun, other: MixedRun) -> Table:
+def mixed_table(base: MixedRun, other: MixedRun) -> tables.Table:
     """One row for each job: how long it waited and took, in both runs."""
     columns = (
-        TableColumn("job", "Job", str, is_number=False),
-        TableColumn("role", "What it is", str, is_number=False),
+        tables.text("job", "Job"),
+        tables.text("role", "What it is"),
         *(
-            TableColumn(f"{key}_{run.name}", f"{run.name}: {heading}", _shown, is_number=True)
+            tables.seconds(f"{key}_{run.name}", f"{run.name}: {heading}")
             for run in (base, other)
             for key, heading in (("waited_s", "waited"), ("whole_s", "submission to end"))
         ),
-        TableColumn("change_percent", "Change", lambda value: percent(value if isinstance(value, float) else None)),
+        tables.change("change_percent", "Change"),
     )
-    rows = tuple(
-        (
-            name,
-            job.role.value,
-            job.waited_s,
-            job.whole_s,
-            twin.waited_s,
-            twin.whole_s,
-            change(job.whole_s, twin.whole_s),
-        )
-        for name, job in base.jobs.items()
-        if (twin := other.jobs.get(name)) is not None
-    )
-    return Table("mixed", "The mixed batch, job by job", columns, rows, "Change: of the time from submission to end.")
-
-
-def _shown(value: object) -> str:
-    return duration(value) if isinstance(value, float) else "-"
+    twins = [(name, job, twin) for name, job in base.jobs.items() if (twin := other.jobs.get(name)) is not None]
+    rows = tuple([
+        (name, one.role.value, one.waited_s, one.whole_s, two.waited_s, two.whole_s, change(one.whole_s, two.whole_s))
+        for name, one, two in twins
+    ])  # fmt: skip
+    note = "Change: of the time from submission to end."
+    return tables.Table("mixed", "The mixed batch, job by job", columns, rows, note)
 
 
 def change(before_s: float, after_s: float) -> float | None:
@@ -174,13 +163,10 @@ def _sharing(base: MixedRun, other: MixedRun) -> str:
         f"Sharing: {_instead('the small jobs took', span_after_s, span_before_s)} from submission to end on average; "
     )
     if together_s >= FELT_S:
-        return said + f"jobs ran side by side on a device for {duration(together_s)}{_measured(other)}."
+        found = ", ".join(f"{delta:.2f} ({names})" for names, delta in other.deltas.items())
+        speedup = f", with a measured speed-up of {found}" if found else ""
+        return said + f"jobs ran side by side on a device for {duration(together_s)}{speedup}."
     return said + f"no job ran beside another{_why_alone(other)}."
-
-
-def _measured(run: MixedRun) -> str:
-    found = [f"{delta:.2f} ({names})" for names, delta in run.deltas.items()]
-    return f", with a measured speed-up of {', '.join(found)}" if found else ""
 
 
 def _why_alone(run: MixedRun) -> str:
@@ -265,16 +251,14 @@ def _elastic(_base: MixedRun, other: MixedRun, before: MixedJob, after: MixedJob
 def _urgent(_base: MixedRun, other: MixedRun, before: MixedJob, after: MixedJob) -> str:
     said = f"Urgency: {_instead('the urgent job waited', after.waited_s, before.waited_s)} for its start and "
     said += f"{_instead('took', after.whole_s, before.whole_s)} in all"
-    parked = {job.name: parked_s for job in other.jobs.values() if (parked_s := _parked_s(job)) > 0}
-    if parked:
-        named = " and ".join(f"{name} for {duration(span_s)}" for name, span_s in parked.items())
+    waits_s = {job.name: [s.end_s - s.start_s for s in job.stretches() if s.is_parked] for job in other.jobs.values()}
+    named = " and ".join(
+        f"{name} for {duration(sum(spans_s))}" for name, spans_s in waits_s.items() if sum(spans_s) > 0
+    )
+    if named:
         return f"{said}; {named} waited at a step boundary meanwhile and lost no step."
     beside = _co_runners(other, after)
     return f"{said}; it ran beside {' and '.join(beside)}." if beside else f"{said}; no job was made to wait for it."
-
-
-def _parked_s(job: MixedJob) -> float:
-    return sum(stretch.end_s - stretch.start_s for stretch in job.stretches() if stretch.is_parked)
 
 
 def _co_runners(run: MixedRun, job: MixedJob) -> list[str]:

@@ -21,20 +21,12 @@ class RecordError(ValueError):
 
 
 def parse_records(items: Sequence[object]) -> tuple[RunRecord, ...]:
-    """Read records of `GET /finished_jobs`.
-
-    Raises:
-        RecordError: A field is missing or of the wrong kind.
-    """
+    """Read records of `GET /finished_jobs`. Raises RecordError: a field is missing or of the wrong kind."""
     return tuple(_parse_record(item, position) for position, item in enumerate(items))
 
 
 def devices_of_nodes(nodes: Sequence[Mapping[str, object]]) -> tuple[Device, ...]:
-    """Devices of the node objects of `GET /nodes`.
-
-    Raises:
-        RecordError: A node lacks its name, or a GPU its index.
-    """
+    """Devices of the node objects of `GET /nodes`. Raises RecordError: a node lacks its name, or a GPU its index."""
     try:
         parsed = [_NodeFields.model_validate(node) for node in nodes]
     except ValidationError as error:

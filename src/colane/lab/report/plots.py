@@ -41,18 +41,12 @@ def cdf(
 ) -> Figure:
     """Cumulative distribution of a time (paper A, Figs 6.1, 6.2, 6.5, 6.6).
 
-    Args:
-        values_s: Seconds of each job, by group.
-        title: Above the figure.
-        quantity: Name of the horizontal axis, without unit.
-        is_log: Draw that axis logarithmic in any case, not only where a few jobs take far longer than most.
+    The axis of the quantity is logarithmic where that is asked for, or where a few jobs take far longer than most.
     """
-    fig = style.new_figure(4.0)
-    axes = fig.subplots()
+    fig, axes = style.one_panel(4.0)
     every_s = np.concatenate([np.asarray(found, dtype=float) for found in values_s.values()] or [np.empty(0)])
     if every_s.size == 0:
-        style.say_nothing_to_draw(axes, f"{quantity}: no job succeeded")
-        return fig
+        return style.nothing_to_draw(fig, axes, f"{quantity}: no job succeeded")
     unit_s, unit = style.time_unit(float(every_s.max()))
     lines = [
         _cdf_line(axes, np.sort(np.asarray(found)) / unit_s, position, len(values_s))
@@ -68,23 +62,23 @@ def cdf(
 @style.styled
 def makespan_bars(makespans_s: Mapping[str, float | None], *, title: str = "How long the whole batch took") -> Figure:
     """One bar for each group, with its value and the change from the first (paper A, Figs 6.3, 6.7)."""
-    fig = style.new_figure(1.3 + 0.42 * max(len(makespans_s), 1))
-    axes = fig.subplots()
+    fig, axes = style.one_panel(1.3 + 0.42 * max(len(makespans_s), 1))
     known = [value for value in makespans_s.values() if value]
     first = next((i for i, value in enumerate(makespans_s.values()) if value), 0)
     if not known:
-        style.say_nothing_to_draw(axes, "Whole batch: no job ran")
-        return fig
+        return style.nothing_to_draw(fig, axes, "Whole batch: no job ran")
     unit_s, unit = style.time_unit(max(known))
     texts = [_makespan_text(value, known[0], is_first=i == first) for i, value in enumerate(makespans_s.values())]
     lengths = [(value or 0.0) / unit_s for value in makespans_s.values()]
     for position, (length, text) in enumerate(zip(lengths, texts, strict=True)):
         axes.barh(position, length, 0.62, color=style.group_colour(position))
-        axes.annotate(text, (length, position), (5, 0), textcoords="offset points", va="center")
+        style.say_beside(axes, text, (length, position), 5)
     style.name_rows(axes, makespans_s)
-    axes.set_xlim(0, _end_beyond_texts(lengths, texts, names=list(makespans_s)))
-    axes.set_xlabel(f"first submission to last end ({unit})")
-    axes.set_title(title)
+    # The axis leaves room for the text behind each bar.
+    width_inch = style.FIGURE_WIDTH_INCH - CHARACTER_INCH * max(len(style.shortened(name)) for name in makespans_s)
+    parts = [min((len(text) + 2) * CHARACTER_INCH / width_inch, 0.7) for text in texts]
+    end = max(length / (1 - part) for length, part in zip(lengths, parts, strict=True))
+    axes.set(xlim=(0, end), xlabel=f"first submission to last end ({unit})", title=title)
     return fig
 
 
@@ -97,17 +91,13 @@ class Life(NamedTuple):
 
 @style.styled
 def jobs_over_time(lives_s: Mapping[str, Sequence[Life]]) -> Figure:
-    """Jobs that wait and that run, over the time since the first submission; one line for each group.
-
-    Args:
-        lives_s: When each job waited and ran, by group.
-    """
+    """Jobs that wait and that run, over the time since the first submission; one line for each group."""
     fig = style.new_figure(4.2)
     above, below = fig.subplots(2, 1, sharex=True)
     end_s = max(
         (end - _first(lives) for lives in lives_s.values() for _, runs_s in lives for _, end in runs_s), default=0.0
     )
-    unit_s, unit = style.time_unit(end_s)
+    unit_s = style.time_axis(below, end_s)
     lines: list[Line2D] = []
     for position, lives in enumerate(lives_s.values()):
         first_s = _first(lives)
@@ -117,11 +107,8 @@ def jobs_over_time(lives_s: Mapping[str, Sequence[Life]]) -> Figure:
             drawn = style.steps(axes, times / unit_s, counts, **style.look(position, len(lives_s)))
         lines.append(drawn)
     for axes, what in ((above, "waiting"), (below, "running")):
-        axes.set_ylabel(f"jobs {what}")
-        axes.set_ylim(bottom=0)
-        axes.yaxis.get_major_locator().set_params(integer=True)
-    below.set_xlim(0, style.axis_end(end_s / unit_s, 1.02))
-    below.set_xlabel(f"time since the first submission ({unit})")
+        axes.set(ylabel=f"jobs {what}", ylim=(0, None))
+        style.whole_numbers(axes)
     above.set_title("Jobs that wait and that run")
     style.legend_of(fig, lines, lives_s)
     return fig
@@ -143,25 +130,26 @@ def _counted(spans: Sequence[tuple[float, float]], end_s: float) -> tuple[NDArra
 def trade_off(points_s: Mapping[str, tuple[float, float] | None]) -> Figure:
     """Makespan against mean run span, one point for each group (paper A, Figs 6.4, 6.8).
 
-    Args:
-        points_s: (mean run span, makespan) by group; None where no job succeeded.
+    By group, (mean run span, makespan); None where no job succeeded.
     """
-    fig = style.new_figure(4.2)
-    axes = fig.subplots()
+    fig, axes = style.one_panel(4.2)
     known = [point for point in points_s.values() if point is not None]
     if not known:
-        style.say_nothing_to_draw(axes, "Trade-off: no job succeeded")
-        return fig
+        return style.nothing_to_draw(fig, axes, "Trade-off: no job succeeded")
     (x_s, x_unit), (y_s, y_unit) = (style.time_unit(max(p[i] for p in known)) for i in (0, 1))
-    drawn = [
-        _trade_off_point(axes, point, (position, len(points_s)), (x_s, y_s))
-        for position, point in enumerate(points_s.values())
-    ]
-    axes.set_xlim(0, style.axis_end(max(p[0] for p in known) / x_s, 1.15))
-    axes.set_ylim(0, style.axis_end(max(p[1] for p in known) / y_s, 1.15))
-    axes.set_xlabel(f"mean time from start to end of a job ({x_unit})")
-    axes.set_ylabel(f"time for the whole batch ({y_unit})")
-    axes.set_title("Whole batch against single job: better is to the left and below")
+    drawn = []
+    for position, point in enumerate(points_s.values()):
+        x, y = (np.nan, np.nan) if point is None else (point[0] / x_s, point[1] / y_s)
+        size = 5 + 3 * style.group_width(position, len(points_s))
+        shape, colour = style.group_marker(position), style.group_colour(position)
+        drawn += axes.plot([x], [y], shape, color=colour, markersize=size, linestyle="none")
+    axes.set(
+        xlim=(0, style.axis_end(max(p[0] for p in known) / x_s, 1.15)),
+        ylim=(0, style.axis_end(max(p[1] for p in known) / y_s, 1.15)),
+        xlabel=f"mean time from start to end of a job ({x_unit})",
+        ylabel=f"time for the whole batch ({y_unit})",
+        title="Whole batch against single job: better is to the left and below",
+    )
     style.legend_of(fig, drawn, points_s)
     return fig
 
@@ -170,17 +158,21 @@ def trade_off(points_s: Mapping[str, tuple[float, float] | None]) -> Figure:
 def step_time_pairs(times: Sequence[StepTimes]) -> Figure:
     """Step time alone and together, joined by a line, for each kind of job that has both."""
     both = [found for found in times if found.slowdown is not None][:STEP_ROWS_MAX]
-    fig = style.new_figure(1.6 + 0.36 * max(len(both), 2))
-    axes = fig.subplots()
+    fig, axes = style.one_panel(1.6 + 0.36 * max(len(both), 2))
     if not both:
-        style.say_nothing_to_draw(axes, "Step times: no kind of job ran both alone and together")
-        return fig
-    unit_s, unit = style.time_unit(max(max(f.alone_s or 0, f.together_s or 0) for f in both))
+        return style.nothing_to_draw(fig, axes, "Step times: no kind of job ran both alone and together")
+    most_s = max(max(f.alone_s or 0, f.together_s or 0) for f in both)
+    unit_s = style.time_axis(axes, most_s, "mean step time", 1.15)
+    ends = tuple(zip(style.GROUP_COLOURS[:2], "os", strict=True))
     for row, found in enumerate(both):
-        _step_row(axes, row, found, unit_s)
-    _step_axes(axes, both, unit_s, unit)
-    handles = [style.marker(style.GROUP_COLOURS[0], "o"), style.marker(style.GROUP_COLOURS[1], "s")]
-    style.legend_above(fig, handles, ["alone", "together (slowdown)"])
+        alone, together = (found.alone_s or 0.0) / unit_s, (found.together_s or 0.0) / unit_s
+        axes.plot([alone, together], [row, row], color=style.GRID, linewidth=4, solid_capstyle="round", zorder=2)
+        for at, (colour, shape) in zip((alone, together), ends, strict=True):
+            axes.plot([at], [row], shape, color=colour, markersize=8, zorder=3)
+        style.say_beside(axes, f"x {found.slowdown:.2f}", (max(alone, together), row), 9)
+    style.name_rows(axes, [short_name(found.key) for found in both])
+    axes.set_title("Step time alone and together")
+    style.legend_above(fig, [style.marker(*end) for end in ends], ["alone", "together (slowdown)"])
     return fig
 
 
@@ -207,10 +199,7 @@ def _cdf_axes(axes: Axes, values: np.ndarray[tuple[int], np.dtype[np.float64]], 
         label += ", logarithmic"
     else:
         axes.set_xlim(0, style.axis_end(largest, 1.03))
-    axes.set_xlabel(label)
-    axes.set_ylim(0, 1.0)
-    axes.set_yticks(np.linspace(0, 1, 6))
-    axes.set_ylabel("part of the jobs")
+    axes.set(xlabel=label, ylim=(0, 1.0), yticks=np.linspace(0, 1, 6), ylabel="part of the jobs")
 
 
 def _log_axis(axes: Axes, values: np.ndarray[tuple[int], np.dtype[np.float64]], low: float) -> None:
@@ -224,47 +213,8 @@ def _log_axis(axes: Axes, values: np.ndarray[tuple[int], np.dtype[np.float64]], 
     axes.xaxis.set_minor_locator(NullLocator())  # eight more between two of a decade take most of the drawing's time
 
 
-def _end_beyond_texts(lengths: Sequence[float], texts: Sequence[str], names: Sequence[str]) -> float:
-    """End of the axis that leaves room for the text behind each bar."""
-    width_inch = style.FIGURE_WIDTH_INCH - CHARACTER_INCH * max(len(style.shortened(name)) for name in names)
-    parts = [min((len(text) + 2) * CHARACTER_INCH / width_inch, 0.7) for text in texts]
-    return max(length / (1 - part) for length, part in zip(lengths, parts, strict=True))
-
-
 def _makespan_text(value_s: float | None, base_s: float, *, is_first: bool) -> str:
     if value_s is None:
         return "no job ran"
     change = "" if is_first else f"  ({percent(percent_change(base_s, value_s))})"
     return duration(value_s) + change
-
-
-def _trade_off_point(
-    axes: Axes, point: tuple[float, float] | None, place: tuple[int, int], units_s: tuple[float, float]
-) -> Line2D:
-    position, groups = place
-    (drawn,) = axes.plot(
-        [np.nan if point is None else point[0] / units_s[0]],
-        [np.nan if point is None else point[1] / units_s[1]],
-        style.group_marker(position),
-        color=style.group_colour(position),
-        markersize=5 + 3 * style.group_width(position, groups),
-        linestyle="none",
-    )
-    return drawn
-
-
-def _step_row(axes: Axes, row: int, found: StepTimes, unit_s: float) -> None:
-    alone, together = (found.alone_s or 0.0) / unit_s, (found.together_s or 0.0) / unit_s
-    axes.plot([alone, together], [row, row], color=style.GRID, linewidth=4, solid_capstyle="round", zorder=2)
-    axes.plot([alone], [row], "o", color=style.GROUP_COLOURS[0], markersize=8, zorder=3)
-    axes.plot([together], [row], "s", color=style.GROUP_COLOURS[1], markersize=8, zorder=3)
-    axes.annotate(
-        f"x {found.slowdown:.2f}", (max(alone, together), row), (9, 0), textcoords="offset points", va="center"
-    )
-
-
-def _step_axes(axes: Axes, both: Sequence[StepTimes], unit_s: float, unit: str) -> None:
-    style.name_rows(axes, [short_name(found.key) for found in both])
-    axes.set_xlim(0, max(max(f.alone_s or 0, f.together_s or 0) for f in both) / unit_s * 1.15)
-    axes.set_xlabel(f"mean step time ({unit})")
-    axes.set_title("Step time alone and together")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -70,7 +69,10 @@ def profiles_table(profiles: Iterable[Profile], sampled_step_s: Mapping[ProfileK
         "M = sum of memory-bandwidth use x kernel time, in percent x us over two steps (paper A, eqs 4.2, 4.3); "
         "sums of C or M mean something only among values from one source."
     )
-    return Table.of("profiles", "Profiles", columns, sorted(profiles, key=_order), note)
+    ordered = sorted(
+        profiles, key=lambda one: (one.key.gpu_type, one.key.family, one.key.batch_size or 0, one.key.gpus)
+    )
+    return Table.of("profiles", "Profiles", columns, ordered, note)
 
 
 def scaling_table(curves: Mapping[str, ThroughputCurve]) -> Table:
@@ -118,17 +120,17 @@ def write(findings: Findings, out_dir: Path, *, title: str) -> tuple[Path, ...]:
     Raises OSError: the directory cannot be written.
     """
     sets = summarise_sets(findings.measurements)
-    said = [verdict(sets)] if sets else [_count(findings.profiles)]
+    said = verdict(sets) if sets else f"{count(len(findings.profiles), 'profile')}; no set was measured together."
     profiles = profiles_table(findings.profiles, findings.sampled_step_s)
     tables = (profiles, scaling_table(findings.scaling), sets_table(sets))
-    out_dir.mkdir(parents=True, exist_ok=True)
-    figures, pictures = html.write_charts(drawings(findings), out_dir)
-    page = out_dir / "profile.html"
-    page.write_text(html.page(title, said, tables, pictures, findings.notes), encoding="utf-8")
-    numbers = out_dir / "profile.json"
-    told = json.dumps(summary_object(findings), indent=1, allow_nan=False, ensure_ascii=False)
-    numbers.write_text(f"{told}\n", encoding="utf-8")
-    return (page, numbers, *figures)
+    written = html.write(
+        out_dir / "profile.html",
+        out_dir / "profile.json",
+        drawings(findings),
+        lambda pictures: html.page(title, [said], tables, pictures, findings.notes),
+        summary_object(findings),
+    )
+    return (written.html, written.summary_json, *written.figures)
 
 
 def summary_object(findings: Findings) -> dict[str, Any]:
@@ -179,16 +181,6 @@ def _set_drawings(sets: Sequence[MeasuredSet], findings: Findings) -> Iterator[C
             )
             key = f"plane_{sharing}{'_exact' if exact else ''}"
             yield Chart(key, figure, "Each dot is a measured set at its sums of C and M (Figs 4.11 to 4.13).")
-
-
-def _count(profiles: Sequence[Profile]) -> str:
-    noun = "profile" if len(profiles) == 1 else "profiles"
-    return f"{len(profiles)} {noun}; no set was measured together."
-
-
-def _order(profile: Profile) -> tuple[str, str, int, int]:
-    key = profile.key
-    return key.gpu_type, key.family, key.batch_size or 0, key.gpus
 
 
 def _families(keys: Sequence[ProfileKey]) -> str:

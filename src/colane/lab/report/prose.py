@@ -213,16 +213,15 @@ def failed_jobs(groups: Sequence[RunGroup]) -> tuple[str, ...]:
     said: list[str] = []
     for group in groups:
         failed = [record for record in group.records if record.state in FAILED]
-        said += [_failure(group.name, record) for record in failed[:FAILED_NAMED_MAX]]
+        said += [
+            f"{group.name}: job {one.id} ({one.name}) ended {one.state}: {one.reason or 'no reason known'}."
+            for one in failed[:FAILED_NAMED_MAX]
+        ]
         if len(failed) > FAILED_NAMED_MAX:
             said.append(
                 f"{group.name}: {count(len(failed) - FAILED_NAMED_MAX, 'more job')} failed; see the jobs table."
             )
     return tuple(said)
-
-
-def _failure(group: str, record: RunRecord) -> str:
-    return f"{group}: job {record.id} ({record.name}) ended {record.state}: {record.reason or 'no reason known'}."
 
 
 LACKED: Final[Mapping[str, tuple[str, str, str]]] = {

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from hashlib import sha256
 from math import isfinite
 from typing import Any, Final, NamedTuple
@@ -132,6 +132,15 @@ class ClusterCurves:
         edges = np.clip(np.append(self.at_s, max(to_s, float(self.at_s[-1]))), from_s, to_s)
         return float(np.dot(column, np.diff(edges)) / (to_s - from_s))
 
+    def ratio(self, column: Floats, span_s: tuple[float, float] | None, gpus: int) -> float | None:
+        """Mean part of so many GPUs over a span; None where there is neither."""
+        if span_s is None or span_s[1] <= span_s[0] or not gpus:
+            return None
+        return min(self.mean(column, *span_s) / gpus, 1.0)
+
+
+CURVES: Final = tuple([one.name for one in fields(ClusterCurves)])
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BeliefError:
@@ -227,15 +236,11 @@ class SimulatedMetrics:
 
 
 def measure_run(run: SimulatedRun, jobs: Mapping[int, TraceJob]) -> SimulatedMetrics:
-    """All metrics of one run.
-
-    Args:
-        run: What came of it.
-        jobs: The workload's jobs by id, for their objectives.
-    """
+    """All metrics of one run. The workload's jobs say their objectives."""
     columns, done = run.columns, run.columns.succeeded
     ended = np.isfinite(columns.end_s)
-    slowdown = _slowdown(columns, done)
+    jct_s = (columns.end_s - columns.submit_s)[done]
+    slowdown = slowdowns(jct_s, columns.alone_s[done])
     window = run.window_s
     violations = slo_violations(columns, jobs)
     spent = {job: run.times[job].spent for job in columns.id[done].tolist()} if run.times else {}
@@ -249,13 +254,13 @@ def measure_run(run: SimulatedRun, jobs: Mapping[int, TraceJob]) -> SimulatedMet
         never_started=int((~np.isfinite(columns.first_start_s)).sum()),
         states={str(state): many for state, many in sorted(Counter(columns.state).items())},
         makespan_s=None if window is None else window[1] - window[0],
-        jct_s=summarise((columns.end_s - columns.submit_s)[done]),
+        jct_s=summarise(jct_s),
         queue_s=summarise((columns.first_start_s - columns.submit_s)[done]),
         wait_s=summarise(waited_s) if run.times else None,
         run_span_s=summarise((columns.end_s - columns.first_start_s)[done]),
-        gpu_active_ratio=_over_time(run, run.curves.active_gpus),
-        gpu_utilization_ratio=_over_time(run, run.curves.utilized_gpus),
-        fragmentation_ratio=_over_time(run, run.curves.stranded_gpus),
+        gpu_active_ratio=run.curves.ratio(run.curves.active_gpus, window, len(run.gpus)),
+        gpu_utilization_ratio=run.curves.ratio(run.curves.utilized_gpus, window, len(run.gpus)),
+        fragmentation_ratio=run.curves.ratio(run.curves.stranded_gpus, window, len(run.gpus)),
         gpu_hours=float(columns.gpu_s.sum()) / 3600,
         slo_violations=sum(violations.values()),
         slo_jobs=len(violations),
@@ -293,17 +298,10 @@ def slo_violations(columns: JobColumns, jobs: Mapping[int, TraceJob]) -> dict[in
     return found
 
 
-def _slowdown(columns: JobColumns, done: NDArray[np.bool_]) -> Floats:
-    alone_s = columns.alone_s
-    known = done & np.isfinite(alone_s) & (alone_s > 0)
-    return np.asarray((columns.end_s - columns.submit_s)[known] / alone_s[known])
-
-
-def _over_time(run: SimulatedRun, column: Floats) -> float | None:
-    window = run.window_s
-    if window is None or window[1] <= window[0] or not run.gpus:
-        return None
-    return min(run.curves.mean(column, *window) / len(run.gpus), 1.0)
+def slowdowns(jct_s: Floats, alone_s: Floats) -> Floats:
+    """JCT over the run time alone, of jobs of which that is known."""
+    known = np.isfinite(alone_s) & (alone_s > 0)
+    return np.asarray(jct_s[known] / alone_s[known])
 
 
 class Interval(NamedTuple):

@@ -41,10 +41,8 @@ class Paired:
 
 def paired(base: Mapping[int, float | None], other: Mapping[int, float | None]) -> Paired | None:
     """Compare two policies by seed; None where no seed has a value of both."""
-    pairs = [(a, b) for seed, value in sorted(base.items()) if _known(a := value) and _known(b := other.get(seed))]
-    known = [(a, b) for a, b in pairs if a is not None and b is not None]
-    if not known:
-        return None
+    pairs = [(value, other.get(seed)) for seed, value in sorted(base.items())]
+    known = [(a, b) for a, b in pairs if a is not None and b is not None and isfinite(a) and isfinite(b)]
     interval = confidence([b - a for a, b in known])
     if interval is None:
         return None
@@ -108,10 +106,6 @@ def _shown(metric: str, value: float | None) -> str:
     return f"{value:.3g}"
 
 
-def _known(value: float | None) -> bool:
-    return value is not None and isfinite(value)
-
-
 COMPARED: Final[Mapping[str, str]] = {
     "makespan_s": "makespan_s",
     "mean_jct_s": "jct_s",
@@ -167,13 +161,10 @@ def differences(study: Study) -> list[PolicyDifference]:
     made, silent = [], unclaimed(study)
     for policy in (other for other in others if other not in silent):
         for name in COMPARED:
-            found = paired(_by_seed(study, base, name), _by_seed(study, policy, name))
+            one, two = ({run.seed: _metric(m, name) for run, m in study.of(of)} for of in (base, policy))
+            found = paired(one, two)
             made += [] if found is None else [PolicyDifference(policy, name, found)]
     return made
-
-
-def _by_seed(study: Study, policy: str, name: str) -> dict[int, float | None]:
-    return {run.seed: _metric(found, name) for run, found in study.of(policy)}
 
 
 def difference_object(study: Study, one: PolicyDifference) -> dict[str, Any]:

@@ -8,7 +8,6 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import MaxNLocator
 
 from colane.lab.report import style
 from colane.lab.report.metrics import mean_of
@@ -52,13 +51,11 @@ def runs_table(rows: Sequence[tuple[str, SimulatedMetrics]]) -> Table:
 def compared_table(rows: Sequence[tuple[str, Mapping[str, Interval | None]]]) -> Table:
     """One row for each policy with means over seeds and their 95 % confidence intervals."""
     names = list(rows[0][1])
-    columns = _of_metrics(names)
     cells = tuple((policy, *(_interval(name, values[name]) for name in names)) for policy, values in rows)
+    title, note = "Means over seeds", "+- is half of a 95 % confidence interval over seeds."
     if all(v is None or v.half_width is None for v in rows[0][1].values()):
-        return Table("comparisons", "Policies compared", columns, cells, "")
-    return Table(
-        "comparisons", "Means over seeds", columns, cells, "+- is half of a 95 % confidence interval over seeds."
-    )
+        title, note = "Policies compared", ""
+    return Table("comparisons", title, _of_metrics(names), cells, note)
 
 
 def differences_table(base: str, rows: Sequence[tuple[str, str, Paired]]) -> Table:
@@ -113,17 +110,13 @@ def gpus_over_time(curves: Mapping[str, ClusterCurves], gpus: int) -> Figure:
     """Active GPUs above, utilised GPUs below, a line for each policy."""
     fig = style.new_figure(5.2)
     above, below = fig.subplots(2, 1, sharex=True, sharey=True)
-    unit_s, unit = _unit(curves)
-    lines = [_line(above, c, c.active_gpus, unit_s, place, len(curves)) for place, c in enumerate(curves.values())]
-    for place, found in enumerate(curves.values()):
-        _line(below, found, found.utilized_gpus, unit_s, place, len(curves))
-    for axes, title in ((above, "GPUs with a job"), (below, "GPUs' worth of use")):
-        axes.set_title(title)
-        axes.set_ylabel("GPUs")
-        axes.set_ylim(0, style.axis_end(gpus, 1.06))
-        axes.yaxis.set_major_locator(MaxNLocator(integer=True))
+    panels = ((above, "GPUs with a job", "active_gpus"), (below, "GPUs' worth of use", "utilized_gpus"))
+    for axes, title, column in panels:
+        lines = _lines(axes, curves, column)
+        axes.set(title=title, ylabel="GPUs", ylim=(0, style.axis_end(gpus, 1.06)))
+        style.whole_numbers(axes)
         axes.axhline(gpus, color=style.GRID, linewidth=1.2, zorder=1)
-    _time_axis(below, curves, unit_s, unit)
+    above.label_outer()
     style.legend_of(fig, lines, curves)
     return fig
 
@@ -131,15 +124,10 @@ def gpus_over_time(curves: Mapping[str, ClusterCurves], gpus: int) -> Figure:
 @style.styled
 def queue_over_time(curves: Mapping[str, ClusterCurves]) -> Figure:
     """Jobs waiting, a line for each policy."""
-    fig = style.new_figure(3.6)
-    axes = fig.subplots()
-    unit_s, unit = _unit(curves)
-    lines = [_line(axes, c, c.waiting, unit_s, place, len(curves)) for place, c in enumerate(curves.values())]
-    axes.set_title("Jobs waiting")
-    axes.set_ylabel("jobs")
-    axes.set_ylim(0, None)
-    axes.yaxis.set_major_locator(MaxNLocator(integer=True))
-    _time_axis(axes, curves, unit_s, unit)
+    fig, axes = style.one_panel(3.6)
+    lines = _lines(axes, curves, "waiting")
+    axes.set(title="Jobs waiting", ylabel="jobs", ylim=(0, None))
+    style.whole_numbers(axes)
     style.legend_of(fig, lines, curves)
     return fig
 
@@ -148,9 +136,7 @@ def queue_over_time(curves: Mapping[str, ClusterCurves]) -> Figure:
 def comparison(metrics: Mapping[str, Mapping[str, Interval | None]], seeds: int) -> Figure:
     """A panel for each metric with a bar for each policy; whiskers are 95 % confidence intervals over seeds.
 
-    Args:
-        metrics: Value by policy, by name of the metric; names that end in `_ratio` are shown in percent.
-        seeds: How many runs stand behind a bar.
+    Names of metrics that end in `_ratio` are shown in percent.
     """
     columns = 1 if style.is_column() else 3
     rows = -(-len(metrics) // columns)
@@ -167,23 +153,17 @@ def comparison(metrics: Mapping[str, Mapping[str, Interval | None]], seeds: int)
     return fig
 
 
-def _unit(curves: Mapping[str, ClusterCurves]) -> tuple[float, str]:
+def _lines(axes: Axes, curves: Mapping[str, ClusterCurves], column: str) -> list[Line2D]:
+    """A line for each policy, of one of the curves."""
     ends = [float(found.at_s[-1] - found.at_s[0]) for found in curves.values() if found.at_s.size]
-    return style.time_unit(max(ends, default=0.0))
-
-
-def _time_axis(axes: Axes, curves: Mapping[str, ClusterCurves], unit_s: float, unit: str) -> None:
-    ends = [float(found.at_s[-1] - found.at_s[0]) for found in curves.values() if found.at_s.size]
-    axes.set_xlim(0, style.axis_end(max(ends, default=0.0) / unit_s, 1.02))
-    axes.set_xlabel(f"time since the first submission ({unit})")
-
-
-def _line(axes: Axes, curves: ClusterCurves, column: Floats, unit_s: float, place: int, groups: int) -> Line2D:
-    times, values = thinned(curves.at_s, column)
-    start_s = float(curves.at_s[0]) if curves.at_s.size else 0.0
-    looks = style.look(place, groups)
-    looks["linewidth"] *= 0.6 if times.size > CURVE_POINTS_MAX / 4 else 1.0
-    return style.steps(axes, (times - start_s) / unit_s, values, **looks)
+    unit_s, lines = style.time_axis(axes, max(ends, default=0.0)), []
+    for place, found in enumerate(curves.values()):
+        times, values = thinned(found.at_s, getattr(found, column))
+        start_s = float(found.at_s[0]) if found.at_s.size else 0.0
+        looks = style.look(place, len(curves))
+        looks["linewidth"] *= 0.6 if times.size > CURVE_POINTS_MAX / 4 else 1.0
+        lines.append(style.steps(axes, (times - start_s) / unit_s, values, **looks))
+    return lines
 
 
 def thinned(at_s: Floats, column: Floats) -> tuple[Floats, Floats]:
@@ -205,18 +185,14 @@ def _bars(axes: Axes, name: str, values: Mapping[str, Interval | None]) -> None:
         scale = 1 / unit_s
     for place, value in enumerate(values.values()):
         if value is not None:
-            _bar(axes, place, value, scale, is_ratio=is_ratio)
+            length, width = value.mean * scale, (value.half_width or 0.0) * scale
+            whisker = None if value.half_width is None else width
+            axes.barh(place, length, 0.62, xerr=whisker, color=style.group_colour(place), ecolor=style.INK)
+            said = f"{value.mean * 100:.1f} %" if is_ratio else duration(value.mean)
+            style.say_beside(axes, said, (length + width, place), fontsize=style.points(8))
     style.name_rows(axes, values, 18)
     axes.set_xlim(0, style.axis_end(max(known, default=0.0) * scale, 1.35))
     axes.set_title(f"{METRIC_NAMES.get(name, name)} ({unit})", fontsize=style.points(10))
-
-
-def _bar(axes: Axes, place: int, value: Interval, scale: float, *, is_ratio: bool) -> None:
-    whisker = None if value.half_width is None else value.half_width * scale
-    axes.barh(place, value.mean * scale, 0.62, xerr=whisker, color=style.group_colour(place), ecolor=style.INK)
-    said = f"{value.mean * 100:.1f} %" if is_ratio else duration(value.mean)
-    end = (value.mean + (value.half_width or 0.0)) * scale
-    axes.annotate(said, (end, place), (4, 0), textcoords="offset points", va="center", fontsize=style.points(8))
 
 
 METRIC_NAMES: Mapping[str, str] = {

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import csv
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import chain
 from math import isfinite
 from pathlib import Path
@@ -17,7 +15,7 @@ from colane.foresee.judged import judged, judged_rows
 from colane.lab.report import html, plots, simulated_plots, time_plots, timeline
 from colane.lab.report.foreseen import foreseen_plot, foreseen_table, write_quotes
 from colane.lab.report.html import Chart
-from colane.lab.report.metrics import Summary, summarise
+from colane.lab.report.metrics import Summary, distribution, summarise
 from colane.lab.report.records import JobTime
 from colane.lab.report.simulated import BeliefError, Floats, SimulatedMetrics, SimulatedRun, Study, file_word
 from colane.lab.report.simulated_compared import COMPARED, difference_object, differences, interval, sentences
@@ -29,41 +27,28 @@ from colane.model.words import count
 REFUSED_NAMED_MAX = 20  # the summary names at most this many refused jobs; `refused.csv` has them all
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Written:
-    """Where everything went."""
-
-    html: Path
-    summary_json: Path
-    jobs_csv: tuple[Path, ...]
-    figures: tuple[Path, ...]
-
-
-def write(study: Study, out_dir: Path) -> Written:
+def write(study: Study, out_dir: Path) -> html.Written:
     """Write everything into a directory, which is made where it is missing.
 
     The same runs give the same bytes, but for `decision_s` and `wall_s` in `summary.json`. Raises OSError: the
     directory cannot be written.
     """
-    out_dir.mkdir(parents=True, exist_ok=True)
-    figures, pictures = html.write_charts(_charts(study), out_dir)
-    page = html.page(study.title, sentences(study), _tables(study), pictures, notes(study), notes_title="Notes")
-    summary = json.dumps(summary_object(study), indent=1, allow_nan=False, ensure_ascii=False) + "\n"
-    paths = [
-        write_jobs(run, study.jobs[run.seed], out_dir / f"jobs-{file_word(policy)}{_of_seed(study, run)}.csv")
-        for policy in study.policies
-        for run, _ in study.of(policy)
-    ]
-    write_refused(study.runs, out_dir / "refused.csv")
-    for run in study.runs:
-        if run.foretold is not None:
-            write_quotes(run.foretold, out_dir / f"quotes-{file_word(run.policy)}{_of_seed(study, run)}.csv")
-    return Written(
-        html=_written(out_dir / "report.html", page),
-        summary_json=_written(out_dir / "summary.json", summary),
-        jobs_csv=tuple(paths),
-        figures=figures,
+    tables, told = _tables(study), (sentences(study), notes(study))
+    written = html.write(
+        out_dir / "report.html",
+        out_dir / "summary.json",
+        _charts(study),
+        lambda pictures: html.page(study.title, told[0], tables, pictures, told[1], notes_title="Notes"),
+        summary_object(study),
     )
+    paths = []
+    for run in [run for policy in study.policies for run, _ in study.of(policy)]:
+        of_run = f"{file_word(run.policy)}{_of_seed(study, run)}.csv"
+        paths.append(write_jobs(run, study.jobs[run.seed], out_dir / f"jobs-{of_run}"))
+        if run.foretold is not None:
+            write_quotes(run.foretold, out_dir / f"quotes-{of_run}")
+    write_refused(study.runs, out_dir / "refused.csv")
+    return written._replace(jobs_csv=tuple(paths))
 
 
 def write_parquet(tables: Sequence[Path]) -> None:
@@ -97,20 +82,20 @@ def summary_object(study: Study) -> dict[str, Any]:
 
 def run_object(run: SimulatedRun, found: SimulatedMetrics) -> dict[str, Any]:
     """One run: the metrics of the contract first, then what explains them. `decision_s` and `wall_s` are wall times."""
-    decision = _distribution(found.decision_s)
-    if decision is not None:
-        decision = {"mean": decision["mean"], "p50": decision["p50"], "p99": decision["p99"]}
-        decision["max"] = found.decision_max_s
+    spread = distribution(found.decision_s)
+    decision = None if spread is None else {
+        **{name: spread[name] for name in ("mean", "p50", "p99")}, "max": found.decision_max_s,
+    }  # fmt: skip
     return {
         "policy": run.policy,
         "seed": run.seed,
         "jobs": found.jobs,
         "finished": found.finished,
         "makespan_s": found.makespan_s,
-        "jct_s": _distribution(found.jct_s),
-        "queue_s": _distribution(found.queue_s),
-        "wait_s": _distribution(found.wait_s),
-        "run_span_s": _distribution(found.run_span_s),
+        "jct_s": distribution(found.jct_s),
+        "queue_s": distribution(found.queue_s),
+        "wait_s": distribution(found.wait_s),
+        "run_span_s": distribution(found.run_span_s),
         "gpu_active_ratio": found.gpu_active_ratio,
         "gpu_utilization_ratio": found.gpu_utilization_ratio,
         "fragmentation_ratio": found.fragmentation_ratio,
@@ -129,7 +114,7 @@ def run_object(run: SimulatedRun, found: SimulatedMetrics) -> dict[str, Any]:
         "gpus": len(run.gpus),
         "gpu_hours": found.gpu_hours,
         "offered_load": run.offered_load,
-        "slowdown": _distribution(found.slowdown),
+        "slowdown": distribution(found.slowdown),
         "slo_jobs": found.slo_jobs,
         "belief_error": _belief_object(run.belief_error),
         "partial": run.is_partial,
@@ -144,29 +129,27 @@ def _of_few_objects(run: SimulatedRun) -> dict[str, Any]:
     foreseen = {} if run.foretold is None else {"foreseen": judged_rows(run.policy, judged(run.foretold))}
     if not run.pause_s:
         return foreseen
-    pauses = _distribution(summarise([run.pause_s.get(job, 0.0) for job in run.columns.id.tolist()]))
+    pauses = distribution(summarise([run.pause_s.get(job, 0.0) for job in run.columns.id.tolist()]))
     return {"pause_s": pauses, **foreseen}
+
+
+STOPPED = "Partial: the simulation was stopped"
+PARTIAL = f"{STOPPED} before its end; all numbers are of what had happened so far."
 
 
 def notes(study: Study) -> tuple[str, ...]:
     """What a reader must know."""
     said = list(study.notes)
-    if study.is_partial:
-        said.insert(0, _partial_note(study))
+    if any(run.is_partial for run in study.runs):
+        said.insert(0, PARTIAL)
+    elif study.is_partial:
+        asked, made = study.runs_asked, len(study.runs)
+        said.insert(0, f"{STOPPED}; of {asked:,} runs these {made:,} are of the seeds that every policy had finished.")
     said += _load_note(study)
     said += _form_note(study)
     for policy in study.policies:
         said += _policy_notes(study, policy)
     return tuple(dict.fromkeys(said))
-
-
-def _partial_note(study: Study) -> str:
-    if any(run.is_partial for run in study.runs):
-        return "Partial: the simulation was stopped before its end; all numbers are of what had happened so far."
-    return (
-        f"Partial: the simulation was stopped; of {study.runs_asked:,} runs these {len(study.runs):,} are of the seeds "
-        "that every policy had finished."
-    )
 
 
 def _policy_notes(study: Study, policy: str) -> Iterator[str]:
@@ -204,14 +187,6 @@ GUARDS_SAID = {
 """What each guard did to so many jobs."""
 
 
-def _guard_notes(run: SimulatedRun) -> Iterator[str]:
-    acted = [
-        said.format(count(f"{run.guards[name]:,}", "job")) for name, said in GUARDS_SAID.items() if run.guards.get(name)
-    ]
-    if acted:
-        yield f"guards {'; '.join(acted)}."
-
-
 def _run_notes(run: SimulatedRun, found: SimulatedMetrics) -> Iterator[str]:
     if found.refused:
         jobs = count(f"{found.jobs:,}", "job")
@@ -231,10 +206,11 @@ def _run_notes(run: SimulatedRun, found: SimulatedMetrics) -> Iterator[str]:
         yield f"{len(run.flaws)} plans of the policy were refused as impossible, the first at {run.flaws[0]}"
     if run.foretold is not None and not run.foretold:
         yield "nothing was foreseen: no job waited."
-    yield from _guard_notes(run)
-    error = run.belief_error
-    if error is not None:
-        yield f"error of the policy's beliefs at starts: {belief_text(error)}."
+    guards = [(said, run.guards[name]) for name, said in GUARDS_SAID.items() if run.guards.get(name)]
+    if guards:
+        yield f"guards {'; '.join([said.format(count(f'{jobs:,}', 'job')) for said, jobs in guards])}."
+    if run.belief_error is not None:
+        yield f"error of the policy's beliefs at starts: {belief_text(run.belief_error)}."
 
 
 def belief_text(error: BeliefError) -> str:
@@ -261,12 +237,6 @@ def _policy_object(study: Study, policy: str) -> dict[str, Any]:
         name: None if value is None else {"mean": value.mean, "ci95": value.half_width} for name, value in found.items()
     }
     return {"policy": policy, "seeds": len(study.of(policy)), **means}
-
-
-def _distribution(summary: Summary | None) -> dict[str, float | None] | None:
-    if summary is None:
-        return None
-    return {"mean": summary.mean, "p50": summary.p50, "p95": summary.p95, "p99": summary.p99}
 
 
 def _belief_object(error: BeliefError | None) -> dict[str, Any] | None:
@@ -334,21 +304,17 @@ def _charts(study: Study) -> Iterator[Chart]:
         intervals = {name: {p: interval(study, p, name) for p in study.policies} for name in COMPARED}
         figure = simulated_plots.comparison(intervals, many)
         yield Chart("comparison", figure, "Policies compared.", wide=True)
-    yield from _gantt(study, one)
+    readable = [run for run in runs.values() if simulated_plots.gantt_is_readable(run.gpus, len(run.stays))]
+    if readable:
+        caption = f"Which job ran when on which GPU; jobs that shared one are stacked within its band.{one}"
+        panels = [_panel(run, study.jobs[run.seed]) for run in readable]
+        yield Chart("gantt", timeline.timeline(panels), caption, wide=True)
 
 
 def _of_seeds(study: Study, policy: str, from_s: str, to_s: str) -> Floats:
     """Time between two columns of the jobs that succeeded, of all seeds."""
     every = [run.columns for run, _ in study.of(policy)]
     return np.concatenate([(getattr(c, to_s) - getattr(c, from_s))[c.succeeded] for c in every])
-
-
-def _gantt(study: Study, of_seed: str) -> Iterator[Chart]:
-    runs = [run for run in study.first().values() if simulated_plots.gantt_is_readable(run.gpus, len(run.stays))]
-    if runs:
-        panels = [_panel(run, study.jobs[run.seed]) for run in runs]
-        caption = "Which job ran when on which GPU; jobs that shared one are stacked within its band." + of_seed
-        yield Chart("gantt", timeline.timeline(panels), caption, wide=True)
 
 
 def _panel(run: SimulatedRun, jobs: Mapping[int, TraceJob]) -> timeline.Panel:
@@ -367,11 +333,6 @@ def _panel(run: SimulatedRun, jobs: Mapping[int, TraceJob]) -> timeline.Panel:
     return timeline.panel_of(run.policy, run.gpus, bars, first_s)
 
 
-def _written(path: Path, text: str) -> Path:
-    path.write_text(text, encoding="utf-8")
-    return path
-
-
 def terminal_tables(study: Study) -> Iterable[Table]:
     """The tables a terminal shows."""
     return (table for table in _tables(study) if table.rows)
@@ -382,7 +343,7 @@ def said(study: Study) -> Sequence[str]:
     return (*sentences(study), *notes(study))
 
 
-CSV_COLUMNS = (
+CSV_COLUMNS: tuple[Any, ...] = (
     "id", "name", "model", "batch_size", "user", "pool", "gpus_asked", "state", "submit_s", "first_start_s", "start_s",
     "end_s", "queue_s", "run_span_s", "jct_s", "alone_s", "gpu_s", "attempts", "gpus",
 )  # fmt: skip
@@ -393,29 +354,20 @@ def write_jobs(run: SimulatedRun, jobs: Mapping[int, TraceJob], path: Path) -> P
 
     Raises OSError: the file cannot be written.
     """
+    rows: Iterable[tuple[Any, ...]] = chain([CSV_COLUMNS], _job_rows(run, jobs))
+    if run.pause_s:
+        rows = ((*row, "pause_s" if row is CSV_COLUMNS else run.pause_s.get(row[0], 0.0)) for row in rows)
     with path.open("w", encoding="utf-8", newline="") as file:
-        rows = csv.writer(file, lineterminator="\n")
-        if run.pause_s:
-            rows.writerow((*CSV_COLUMNS, "pause_s"))
-            rows.writerows((*row, run.pause_s.get(row[0], 0.0)) for row in _job_rows(run, jobs))
-        else:
-            rows.writerow(CSV_COLUMNS)
-            rows.writerows(_job_rows(run, jobs))
+        csv.writer(file, lineterminator="\n").writerows(rows)
     return path
 
 
 def _job_rows(run: SimulatedRun, jobs: Mapping[int, TraceJob]) -> Iterator[tuple[Any, ...]]:
     columns = run.columns
-    times = (columns.submit_s, columns.first_start_s, columns.start_s, columns.end_s)
-    spans = (
-        columns.first_start_s - columns.submit_s,
-        columns.end_s - columns.first_start_s,
-        columns.end_s - columns.submit_s,
-        columns.alone_s,
-        columns.gpu_s,
-    )
+    submit_s, first_s, end_s = columns.submit_s, columns.first_start_s, columns.end_s
+    times = (submit_s, first_s, columns.start_s, end_s, first_s - submit_s, end_s - first_s, end_s - submit_s)
     places = columns.id.argsort(kind="stable")
-    numbers = zip(*[_cells(column[places]) for column in (*times, *spans)], strict=True)
+    numbers = zip(*[_cells(column[places]) for column in (*times, columns.alone_s, columns.gpu_s)], strict=True)
     ids, attempts = columns.id[places].tolist(), columns.attempts[places].tolist()
     states, gpus = columns.state, columns.gpus
     for place, job_id, cells, tries in zip(places.tolist(), ids, numbers, attempts, strict=True):

@@ -23,6 +23,7 @@ from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
 from matplotlib.typing import RcKeyType
 
 INK = "#1b1f24"
@@ -140,6 +141,12 @@ def new_figure(height_inch: float, *, is_wide: bool = False) -> Figure:
     return Figure(figsize=(width_inch, height_inch * _text_ratio()), layout="constrained")
 
 
+def one_panel(height_inch: float) -> tuple[Figure, Axes]:
+    """Such a figure with one plot in it."""
+    fig = new_figure(height_inch)
+    return fig, fig.subplots()
+
+
 def save(fig: Figure, path: Path) -> Path:
     """Write a figure as PNG, PDF or SVG, by the suffix of the path, for a column as PDF, too: the same bytes again."""
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -168,10 +175,7 @@ def written(fig: Figure, form: str, salt: str) -> bytes:
 def inline_svg(fig: Figure, name: str, alt: str) -> str:
     """An `<svg>` element for an HTML page: transparent, in the page's ink, with ids of its own.
 
-    Args:
-        fig: The figure.
-        name: Prefix of all its ids, unique on the page.
-        alt: What a screen reader says in its place.
+    The name is unique on the page: prefix of all its ids. The alternative text is for screen readers.
     """
     svg = svg_text(fig, name)
     svg = svg[svg.index("<svg") :]
@@ -270,15 +274,42 @@ def _legend_columns(labels: Sequence[str], width_inch: float) -> int:
     return 1
 
 
-def say_nothing_to_draw(axes: Axes, why: str) -> None:
-    """An empty plot that says why it is empty."""
+def say_beside(axes: Axes, text: str, at: tuple[float, float], gap: float = 4, **looks: Any) -> None:  # noqa: ANN401
+    """A text right of the end of a bar, so many points from it."""
+    axes.annotate(text, at, (gap, 0), textcoords="offset points", va="center", **looks)
+
+
+def nothing_to_draw(fig: Figure, axes: Axes, why: str) -> Figure:
+    """The figure, whose plot says why it is empty."""
     axes.set_axis_off()
-    axes.text(0.5, 0.5, why, transform=axes.transAxes, ha="center", va="center")
+    say_in_the_middle(axes, why)
+    return fig
+
+
+def say_in_the_middle(axes: Axes, text: str, **looks: Any) -> None:  # noqa: ANN401 - as matplotlib takes them
+    """A text in the middle of a plot."""
+    axes.text(0.5, 0.5, text, transform=axes.transAxes, ha="center", va="center", **looks)
 
 
 def axis_end(largest: float, room: float) -> float:
     """End of an axis from 0 that leaves room beyond the largest value; also where all values are 0."""
     return largest * room if largest > 0 else 1.0
+
+
+def whole_numbers(axes: Axes) -> None:
+    """Ticks of the vertical axis at whole numbers alone."""
+    axes.yaxis.set_major_locator(MaxNLocator(integer=True))
+
+
+def time_axis(
+    axes: Axes, end_s: float, what: str = "time since the first submission", room: float | None = 1.02
+) -> float:
+    """Name the horizontal axis, and end it behind this time; return the seconds of its unit."""
+    unit_s, unit = time_unit(end_s)
+    axes.set_xlabel(f"{what} ({unit})")
+    if room is not None:
+        axes.set_xlim(0, axis_end(end_s / unit_s, room))
+    return unit_s
 
 
 def time_unit(seconds_max: float) -> tuple[float, str]:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from colane.lab.report.measured import MeasuredSet, plain_family, short_name
 from colane.lab.report.metrics import GroupMetrics, StepTimes, Summary, compare, mean_of, shared_ratios
 from colane.lab.report.prose import duration, percent
-from colane.lab.report.records import TIME_PARTS, JobTime, RunGroup, RunRecord, mean_parts_s
+from colane.lab.report.records import TIME_PARTS, JobTime, RunGroup, mean_parts_s
 
 Cell = str | int | float | None
 """A value as JSON carries it; None is unknown."""
@@ -108,17 +108,13 @@ def times_table(groups: Mapping[str, Sequence[JobTime]]) -> Table:
         *(seconds(f"{part}_s", part.capitalize()) for part in TIME_PARTS),
         seconds("whole_s", "Whole"),
     )
-    rows = tuple(_times_row(name, times) for name, times in groups.items() if times)
+    means = [(name, len(times), mean_parts_s(times)) for name, times in groups.items() if times]
+    rows = tuple((name, jobs, *(p[part] for part in TIME_PARTS), sum(p.values())) for name, jobs, p in means)
     note = (
         "Lost is running whose steps had to be made again; checkpointing counts stopping. The whole is their sum: the "
         "time from submission to end."
     )
     return Table("time_spent", "Where the time of a job goes, mean", columns, rows, note)
-
-
-def _times_row(name: str, times: Sequence[JobTime]) -> tuple[Cell, ...]:
-    parts = mean_parts_s(times)
-    return name, len(times), *(parts[part] for part in TIME_PARTS), sum(parts.values())
 
 
 def sets_table(sets: Sequence[MeasuredSet]) -> Table:
@@ -158,7 +154,8 @@ def steps_table(times: Sequence[StepTimes]) -> Table:
 
 def jobs_table(groups: Sequence[RunGroup]) -> Table:
     """One row for each job of each group."""
-    ratios = {id(record): part for group in groups for record, part in _shared(group)}
+    shared = [(group.records, shared_ratios(group.records)) for group in groups]
+    ratios = {id(record): by_id.get(record.id) for records, by_id in shared for record in records}
     names = {id(record): group.name for group in groups for record in group.records}
     columns = (
         text("group", "Group", lambda record: names[id(record)]),
@@ -181,11 +178,6 @@ def jobs_table(groups: Sequence[RunGroup]) -> Table:
     ordered = [record for group in groups for record in sorted(group.records, key=lambda one: (one.submit_s, one.id))]
     note = "Shared = part of its GPUs' time in which another job ran there too."
     return Table.of("jobs", "Jobs", columns, ordered, note)
-
-
-def _shared(group: RunGroup) -> Iterator[tuple[RunRecord, float | None]]:
-    ratios = shared_ratios(group.records)
-    return ((record, ratios.get(record.id)) for record in group.records)
 
 
 Take = Callable[[Any], Cell] | None

@@ -37,12 +37,12 @@ ROW_INCH: Final = 0.3
 
 @style.styled
 def time_bars(groups: Mapping[str, Sequence[JobTime]]) -> Figure:
-    """A bar for each job in the order given, or for each group where there are many jobs; a panel for each group.
-
-    Args:
-        groups: Times of the jobs of each group.
-    """
-    return _drawn(_panels(groups))
+    """A bar for each job in the order given, or for each group where there are many jobs; a panel for each group."""
+    known = {name: times for name, times in groups.items() if times}
+    if sum(map(len, known.values())) <= BARS_MAX:
+        return _drawn({name: [(time.label, time.parts_s) for time in times] for name, times in known.items()})
+    means = [(f"{name} ({count(len(times), 'job')})", mean_parts_s(times)) for name, times in known.items()]
+    return _drawn({"Mean of the jobs": means})
 
 
 @style.styled
@@ -58,24 +58,13 @@ def _drawn(panels: Mapping[str, Sequence[tuple[str, dict[str, float]]]]) -> Figu
     fig = style.new_figure(1.0 + ROW_INCH * sum(rows) + 0.35 * len(rows), is_wide=True)
     every = fig.subplots(len(panels), 1, sharex=True, squeeze=False, height_ratios=rows)[:, 0]
     most_s = max((sum(parts.values()) for bars in panels.values() for _, parts in bars), default=0.0)
-    unit_s, unit = style.time_unit(most_s)
+    unit_s = style.time_axis(every[-1], most_s, "time from submission to end", 1.4 if style.is_column() else 1.1)
     for axes, (name, bars) in zip(every, panels.items(), strict=True):
         _panel(axes, name, bars, unit_s)
-    every[-1].set_xlim(0, style.axis_end(most_s / unit_s, 1.4 if style.is_column() else 1.1))
-    every[-1].set_xlabel(f"time from submission to end ({unit})")
     shown = [part for part in COLOURS if any(parts.get(part) for bars in panels.values() for _, parts in bars)]
     handles = [Patch(facecolor=COLOURS[part], edgecolor=style.INK, hatch=HATCHES.get(part), lw=0.4) for part in shown]
     style.legend_above(fig, handles, [NAMES.get(part, part) for part in shown])
     return fig
-
-
-def _panels(groups: Mapping[str, Sequence[JobTime]]) -> dict[str, list[tuple[str, dict[str, float]]]]:
-    """Bars with their labels by panel; one panel of means where there are too many jobs."""
-    known = {name: times for name, times in groups.items() if times}
-    if sum(map(len, known.values())) <= BARS_MAX:
-        return {name: [(time.label, time.parts_s) for time in times] for name, times in known.items()}
-    means = [(f"{name} ({count(len(times), 'job')})", mean_parts_s(times)) for name, times in known.items()]
-    return {"Mean of the jobs": means}
 
 
 def _panel(axes: Axes, name: str, bars: Sequence[tuple[str, dict[str, float]]], unit_s: float) -> None:
@@ -84,11 +73,10 @@ def _panel(axes: Axes, name: str, bars: Sequence[tuple[str, dict[str, float]]], 
         for part, colour in COLOURS.items():
             length = parts.get(part, 0.0) / unit_s
             if length > 0:
-                axes.barh(
-                    row, length, 0.68, left=end, color=colour, hatch=HATCHES.get(part), edgecolor=style.INK, lw=0.4
-                )
+                hatch = HATCHES.get(part)
+                axes.barh(row, length, 0.68, left=end, color=colour, hatch=hatch, edgecolor=style.INK, lw=0.4)
                 end += length
         text = duration(sum(parts.values()))
-        axes.annotate(text, (end, row), (4, 0), textcoords="offset points", va="center", fontsize=style.points(8))
+        style.say_beside(axes, text, (end, row), fontsize=style.points(8))
     style.name_rows(axes, [label for label, _ in bars], 18 if style.is_column() else 30)
     axes.set_title(style.shortened(name, 40 if style.is_column() else 80))

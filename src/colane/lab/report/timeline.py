@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
@@ -79,15 +79,14 @@ def timeline(panels: Sequence[Panel]) -> Figure:
     band_inch = min(BAND_INCH, max(BAND_INCH_MIN, PANELS_INCH_MAX / max(sum(bands), 1)))
     fig = style.new_figure(1.2 + band_inch * sum(bands) + 0.45 * len(shown), is_wide=True)
     if not shown:
-        style.say_nothing_to_draw(fig.subplots(), "Timeline: no group")
-        return fig
+        return style.nothing_to_draw(fig, fig.subplots(), "Timeline: no group")
     every = fig.subplots(len(shown), 1, sharex=True, squeeze=False, height_ratios=bands)[:, 0]
     end_s = max((bar.end_s for panel in panels for bar in panel.bars), default=1.0)
     colours = style.family_colours(bar.family for panel in panels for bar in panel.bars)
     for axes, panel, whole, position in zip(every, shown, panels, range(len(shown)), strict=True):
         _panel(axes, panel, colours, end_s, band_inch)
         _panel_title(axes, whole, panel, position)
-    _time_axis(every[-1], end_s)
+    style.time_axis(every[-1], end_s, room=None)
     _legend(fig, colours, any(not bar.succeeded for panel in panels for bar in panel.bars))
     return fig
 
@@ -116,9 +115,7 @@ def _panel(axes: Axes, panel: Panel, colours: Mapping[str, str], end_s: float, b
     for band, device in enumerate(panel.devices):
         _band(axes, band, [bar for bar in panel.bars if bar.device == device], colours, (unit_s, band_inch))
     if not panel.bars:
-        axes.text(
-            0.5, 0.5, "no job ran", transform=axes.transAxes, ha="center", va="center", backgroundcolor=style.PAGE
-        )
+        style.say_in_the_middle(axes, "no job ran", backgroundcolor=style.PAGE)
 
 
 def _band(axes: Axes, band: int, bars: Sequence[Bar], colours: Mapping[str, str], scale: tuple[float, float]) -> None:
@@ -176,11 +173,6 @@ def _panel_title(axes: Axes, whole: Panel, shown: Panel, position: int) -> None:
     axes.set_title(title, color=style.group_colour(position))
 
 
-def _time_axis(axes: Axes, end_s: float) -> None:
-    _, unit = style.time_unit(end_s)
-    axes.set_xlabel(f"time since the first submission ({unit})")
-
-
 def _legend(fig: Figure, colours: Mapping[str, str], any_failed: bool) -> None:
     own = {family: colour for family, colour in colours.items() if colour != style.OTHER_COLOUR}
     handles = [Patch(facecolor=colour) for colour in own.values()]
@@ -197,14 +189,7 @@ def _legend(fig: Figure, colours: Mapping[str, str], any_failed: bool) -> None:
 def panel_of(name: str, devices: Iterable[str], jobs: Iterable[tuple[Bar, ...]], first_submit_s: float) -> Panel:
     """A panel whose times count from the first submission."""
     bars = tuple(
-        Bar(
-            device=bar.device,
-            start_s=bar.start_s - first_submit_s,
-            end_s=bar.end_s - first_submit_s,
-            label=bar.label,
-            family=bar.family,
-            succeeded=bar.succeeded,
-        )
+        replace(bar, start_s=bar.start_s - first_submit_s, end_s=bar.end_s - first_submit_s)
         for job in jobs
         for bar in job
     )

@@ -54,13 +54,7 @@ class _GpuBox:
 
 @style.styled
 def draw_topology(topology: Topology, title: str, marks: Marks = Marks()) -> Figure:
-    """Draw one machine.
-
-    Args:
-        topology: Its graph.
-        title: Name of the machine.
-        marks: What is written on its GPUs.
-    """
+    """Draw one machine."""
     places, sockets = _lay_out(topology)
     two_rows = any(place.row < 0 for place in places.values())
     bare = all(link.kind is not LinkKind.NVLINK for row in topology.links for link in row)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from typing import Final
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -38,19 +39,11 @@ def use_over_time(groups: Sequence[RunGroup]) -> Figure:
     fig = style.new_figure(3.6, is_wide=True)
     every = fig.subplots(1, 2 + with_others, squeeze=False)[0]
     end_s = max((_span_s(group) for group in groups), default=0.0)
-    unit_s, unit = style.time_unit(end_s)
-    panels = [("Use of the devices", "%", _occupancy), ("Memory held on devices", "GB", _memory)]
-    panels += [("Used by others", "%", _others)] if with_others else []
-    lines = [
-        [_line(axes, group, measure, place, len(groups), unit_s) for place, group in enumerate(groups)]
-        for axes, (_, _, measure) in zip(every, panels, strict=True)
-    ]
-    for axes, (title, what, _) in zip(every, panels, strict=True):
-        axes.set_title(f"{title} ({what})")
-        axes.set_xlim(0, style.axis_end(end_s / unit_s, 1.02))
-        axes.set_ylim(0, 105 if what == "%" else None)
-        axes.set_xlabel(f"time since the first submission ({unit})")
-    style.legend_of(fig, lines[0], [group.name for group in groups])
+    for axes, (title, what, measure) in zip(every, PANELS, strict=False):
+        unit_s = style.time_axis(axes, end_s)
+        lines = [_line(axes, group, measure, place, len(groups), unit_s) for place, group in enumerate(groups)]
+        axes.set(title=f"{title} ({what})", ylim=(0, 105 if what == "%" else None))
+    style.legend_of(fig, lines, [group.name for group in groups])
     return fig
 
 
@@ -62,7 +55,7 @@ def use_by_device(groups: Sequence[RunGroup]) -> Figure:
     heights = [max(len(names), 1) for names in shown]
     every = fig.subplots(len(groups), 1, sharex=True, squeeze=False, height_ratios=heights)[:, 0]
     end_s = max((_span_s(group) for group in groups), default=0.0) or 1.0
-    unit_s, unit = style.time_unit(end_s)
+    unit_s = style.time_axis(every[-1], end_s, room=None)
     for axes, group, names, place in zip(every, groups, shown, range(len(groups)), strict=True):
         rows = np.array([_binned(group, name, end_s) for name in names]).reshape(len(names), BINS)
         extent = (0, end_s / unit_s, len(names) - 0.5, -0.5)
@@ -70,7 +63,6 @@ def use_by_device(groups: Sequence[RunGroup]) -> Figure:
         axes.set_yticks(range(len(names)), [style.shortened(name, 18) for name in names])
         axes.grid(visible=False)
         axes.set_title(style.shortened(group.name), color=style.group_colour(place))
-    every[-1].set_xlabel(f"time since the first submission ({unit})")
     fig.colorbar(drawn, ax=list(every), label="use of the device (%)", shrink=0.9, pad=0.01)
     return fig
 
@@ -85,6 +77,14 @@ def _memory(record: RunRecord) -> float | None:
 
 def _others(record: RunRecord) -> float | None:
     return None if record.others_ratio is None else record.others_ratio * PERCENT
+
+
+PANELS: Final[Sequence[tuple[str, str, Measure]]] = (
+    ("Use of the devices", "%", _occupancy),
+    ("Memory held on devices", "GB", _memory),
+    ("Used by others", "%", _others),
+)
+"""Title, unit and what a job has of it; the last only where others used any."""
 
 
 def _line(axes: Axes, group: RunGroup, measure: Measure, place: int, groups: int, unit_s: float) -> Line2D:

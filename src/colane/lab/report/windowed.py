@@ -9,8 +9,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from colane.lab.report.metrics import Summary, summarise
-from colane.lab.report.simulated import ClusterCurves, Floats
+from colane.lab.report.metrics import mean_of, summarise
+from colane.lab.report.simulated import ClusterCurves, Floats, slowdowns
 
 Value = float | int | None
 
@@ -74,21 +74,21 @@ def measure_window(run: Measured, window: tuple[int, int] | None) -> dict[str, V
         "jobs": int(chosen.sum()),
         "finished": int(done.sum()),
         "unfinished": int((chosen & ~np.isfinite(run.end_s)).sum()),
-        "jct_mean_s": _mean(jct_s),
+        "jct_mean_s": mean_of(jct_s),
         "jct_p50_s": jct_s.p50 if jct_s else None,
         "jct_p95_s": jct_s.p95 if jct_s else None,
         "jct_p99_s": jct_s.p99 if jct_s else None,
-        "queue_mean_s": _mean(queue_s),
+        "queue_mean_s": mean_of(queue_s),
         "queue_p95_s": queue_s.p95 if queue_s else None,
         "makespan_s": None if span_s is None else span_s[1] - span_s[0],
-        "slowdown_mean_ratio": _mean(summarise(_slowdown(run, done))),
-        "rho_mean_ratio": _mean(rhos),
+        "slowdown_mean_ratio": mean_of(summarise(slowdowns((run.end_s - run.submit_s)[done], run.alone_s[done]))),
+        "rho_mean_ratio": mean_of(rhos),
         "rho_p95_ratio": rhos.p95 if rhos else None,
         "rho_max_ratio": float(rho.max()) if rho.size else None,
         "rho_jain_ratio": jain_index(rho),
-        "gpu_active_ratio": _over(run, run.curves.active_gpus, span_s),
-        "gpu_utilization_ratio": _over(run, run.curves.utilized_gpus, span_s),
-        "fragmentation_ratio": _over(run, run.curves.stranded_gpus, span_s),
+        "gpu_active_ratio": run.curves.ratio(run.curves.active_gpus, span_s, run.cluster_gpus),
+        "gpu_utilization_ratio": run.curves.ratio(run.curves.utilized_gpus, span_s, run.cluster_gpus),
+        "fragmentation_ratio": run.curves.ratio(run.curves.stranded_gpus, span_s, run.cluster_gpus),
         "given_gpu_h": float(run.gpu_s[chosen].sum()) / 3600,
         "slo_violations": int((run.slo_missed[chosen] == 1).sum()),
         "restarts": int(np.maximum(run.attempts[chosen] - 1, 0).sum()),
@@ -135,18 +135,3 @@ def _mean_between(curves: ClusterCurves, from_s: Floats, to_s: Floats) -> Floats
     there = curves.waiting + curves.running
     so_far = np.concatenate(([0.0], np.cumsum(there[:-1] * np.diff(curves.at_s))))
     return np.asarray((np.interp(to_s, curves.at_s, so_far) - np.interp(from_s, curves.at_s, so_far)) / (to_s - from_s))
-
-
-def _slowdown(run: Measured, done: NDArray[np.bool_]) -> Floats:
-    known = done & np.isfinite(run.alone_s) & (run.alone_s > 0)
-    return np.asarray((run.end_s - run.submit_s)[known] / run.alone_s[known])
-
-
-def _over(run: Measured, column: Floats, span_s: tuple[float, float] | None) -> float | None:
-    if span_s is None or span_s[1] <= span_s[0] or not run.cluster_gpus:
-        return None
-    return min(run.curves.mean(column, *span_s) / run.cluster_gpus, 1.0)
-
-
-def _mean(summary: Summary | None) -> float | None:
-    return None if summary is None else summary.mean

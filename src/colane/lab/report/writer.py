@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import csv
-import json
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 
 from matplotlib.figure import Figure
 
 from colane.lab.report import html, plots, profile_plots, time_plots, timeline, use_plots
+from colane.lab.report import metrics as figures_of
 from colane.lab.report.html import Chart
 from colane.lab.report.measured import (
     MeasuredSet,
@@ -23,7 +23,7 @@ from colane.lab.report.measured import (
     throughput_by_batch,
     verdict,
 )
-from colane.lab.report.metrics import GroupMetrics, StepTimes, Summary, measure, run_spans_alone, step_times
+from colane.lab.report.metrics import GroupMetrics, StepTimes, Summary, distribution
 from colane.lab.report.profile_plots import Boundary
 from colane.lab.report.prose import failed_jobs, load_by_others, not_measured, sentences
 from colane.lab.report.records import RunGroup, RunRecord, without
@@ -118,70 +118,60 @@ def build(
         ValueError: Two groups have one name.
         OSError: The directory cannot be written.
     """
-    _refuse_equal_names(groups)
-    content = _content(groups, measurements)
+    twice = [name for name, count in Counter(group.name for group in groups).items() if count > 1]
+    if twice:
+        raise ValueError(f"groups must have different names, got '{twice[0]}' twice")
+    alone_s = figures_of.run_spans_alone(groups)
+    metrics = tuple(figures_of.measure(group, alone_s) for group in groups)
+    content = _Content(tuple(groups), metrics, summarise_sets(measurements), figures_of.step_times(groups))
     said = sentences(content.groups, content.metrics) + load_by_others(content.groups)
     said += (verdict(content.sets),) if content.sets else ()
     said += chapter.said if chapter else ()
     notes = failed_jobs(content.groups) + not_measured(content.groups, content.metrics)
     notes += () if content.sets else (verdict(()),)
-    tables = ((chapter.table,) if chapter else ()) + (
-        (
-            groups_table(content.metrics),
-            comparison_table(content.metrics),
-            times_table({group.name: group.times for group in content.groups}),
-            sets_table(content.sets),
-            steps_table(content.steps),
-            *told,
-            jobs_table(content.groups),
-        )
+    tables = (
+        *((chapter.table,) if chapter else ()),
+        groups_table(content.metrics),
+        comparison_table(content.metrics),
+        times_table({group.name: group.times for group in content.groups}),
+        sets_table(content.sets),
+        steps_table(content.steps),
+        *told,
+        jobs_table(content.groups),
     )
-    out_dir.mkdir(parents=True, exist_ok=True)
-    figures, pictures = html.write_charts(_charts(content, profiles, boundary, chapter), out_dir)
+    written = html.write(
+        out_dir / "report.html",
+        out_dir / "summary.json",
+        _charts(content, profiles, boundary, chapter),
+        lambda pictures: html.page(title, said, tables, pictures, notes),
+        summary_object(title, said, content.metrics, [t for t in tables if t.key not in IN_RUNS], notes),
+    )
     return Report(
         summary=said[0],
         sentences=said,
         tables=tables,
         notes=notes,
         metrics=content.metrics,
-        html=_written(out_dir / "report.html", html.page(title, said, tables, pictures, notes)),
-        summary_json=_written(out_dir / "summary.json", _json(title, said, content, tables, notes)),
+        html=written.html,
+        summary_json=written.summary_json,
         jobs_csv=_write_csv(out_dir / "jobs.csv", tables[-1]),
-        figures=figures,
-    )
-
-
-def _refuse_equal_names(groups: Sequence[RunGroup]) -> None:
-    twice = [name for name, count in Counter(group.name for group in groups).items() if count > 1]
-    if twice:
-        raise ValueError(f"groups must have different names, got '{twice[0]}' twice")
-
-
-def _content(groups: Sequence[RunGroup], measurements: Sequence[SetMeasurement]) -> _Content:
-    alone_s = run_spans_alone(groups)
-    return _Content(
-        groups=tuple(groups),
-        metrics=tuple(measure(group, alone_s) for group in groups),
-        sets=summarise_sets(measurements),
-        steps=step_times(groups),
+        figures=written.figures,
     )
 
 
 def _charts(
     content: _Content, profiles: Sequence[Profile], boundary: Boundary | None, chapter: ReportChapter | None
 ) -> Iterator[Chart]:
-    yield _timeline(content) if chapter is None else Chart("timeline", chapter.timeline, chapter.caption, wide=True)
+    caption = "Which job ran when on which device; jobs that shared a device are stacked within its band."
+    if chapter is None:
+        yield Chart("timeline", timeline.timeline([_panel(group) for group in content.groups]), caption, wide=True)
+    else:
+        yield Chart("timeline", chapter.timeline, chapter.caption, wide=True)
     yield from _run_charts(content)
     if sum(found.slowdown is not None for found in content.steps) >= ROWS_MIN:
         yield Chart("step_times", plots.step_time_pairs(content.steps), "Step time alone and together.")
     yield from _set_charts(content.sets)
     yield from _profile_charts(content.sets, profiles, boundary)
-
-
-def _timeline(content: _Content) -> Chart:
-    panels = [_panel(group) for group in content.groups]
-    caption = "Which job ran when on which device; jobs that shared a device are stacked within its band."
-    return Chart("timeline", timeline.timeline(panels), caption, wide=True)
 
 
 def _run_charts(content: _Content) -> Iterator[Chart]:
@@ -200,7 +190,7 @@ def _run_charts(content: _Content) -> Iterator[Chart]:
         caption = "How long a job ran on average (run span) against how long its batch took (makespan)."
         yield Chart("trade_off", plots.trade_off(points), caption)
     caption = "How long the queue was, and how many jobs ran at once; parked and suspended ones count in neither."
-    yield Chart("jobs_over_time", plots.jobs_over_time(_lives(content.groups)), caption)
+    yield Chart("jobs_over_time", plots.jobs_over_time({g.name: _lives(g.records) for g in content.groups}), caption)
     if use_plots.is_known(content.groups):
         yield Chart("use_over_time", use_plots.use_over_time(content.groups), use_plots.CAPTION, wide=True)
         if use_plots.has_several(content.groups):
@@ -210,13 +200,14 @@ def _run_charts(content: _Content) -> Iterator[Chart]:
 
 def _distributions(content: _Content) -> Iterator[Chart]:
     """How times are spread over jobs, where a group has more than one job: of one, the table says it."""
-    spans_s = {g.name: _known(r.run_span_s for r in _succeeded(g)) for g in content.groups}
+    done = {group.name: [record for record in group.records if record.succeeded] for group in content.groups}
+    spans_s = {name: [r.run_span_s for r in records if r.run_span_s is not None] for name, records in done.items()}
     if max(map(len, spans_s.values()), default=0) < DISTRIBUTION_JOBS_MIN:
         return
     figure = plots.cdf(spans_s, title="How long jobs ran", quantity="start to end")
     caption = "First start to end of a job (run span; paper A: JCT); number of jobs in brackets."
     yield Chart("run_span_cdf", figure, caption)
-    queues_s = {g.name: _known(r.queue_s for r in _succeeded(g)) for g in content.groups}
+    queues_s = {name: [r.queue_s for r in records if r.queue_s is not None] for name, records in done.items()}
     figure = plots.cdf(queues_s, title="How long jobs waited", quantity="waiting in the queue")
     yield Chart("queue_cdf", figure, "Submission to first start of a job; number of jobs in brackets.")
 
@@ -253,18 +244,13 @@ def _profile_charts(
         yield Chart("throughput", figure, "Throughput of each family alone, by batch size.")
 
 
-def _lives(groups: Sequence[RunGroup]) -> dict[str, list[plots.Life]]:
-    """When the jobs that ran waited and ran, by group; clocks that differ do not turn time round."""
-    return {
-        group.name: [_life(r, r.first_start_s) for r in group.records if r.first_start_s is not None]
-        for group in groups
-    }
-
-
-def _life(record: RunRecord, first_start_s: float) -> plots.Life:
-    start_s = max(first_start_s, record.submit_s)
-    runs_s = without((start_s, max(record.end_s, start_s)), record.pauses_s)
-    return plots.Life((record.submit_s, start_s), runs_s)
+def _lives(records: Sequence[RunRecord]) -> list[plots.Life]:
+    """When the jobs that ran waited and ran; clocks that differ do not turn time round."""
+    starts = [(r, max(r.first_start_s, r.submit_s)) for r in records if r.first_start_s is not None]
+    return [
+        plots.Life((r.submit_s, start_s), without((start_s, max(r.end_s, start_s)), r.pauses_s))
+        for r, start_s in starts
+    ]
 
 
 def _panel(group: RunGroup) -> timeline.Panel:
@@ -289,24 +275,6 @@ def _bars(record: RunRecord) -> tuple[timeline.Bar, ...]:
     )
 
 
-def _succeeded(group: RunGroup) -> list[RunRecord]:
-    return [record for record in group.records if record.succeeded]
-
-
-def _known(values: Iterator[float | None]) -> list[float]:
-    return [value for value in values if value is not None]
-
-
-def _json(title: str, said: Sequence[str], content: _Content, tables: Sequence[Table], notes: Sequence[str]) -> str:
-    whole = summary_object(title, said, content.metrics, [t for t in tables if t.key not in IN_RUNS], notes)
-    return json.dumps(whole, indent=1, allow_nan=False, ensure_ascii=False) + "\n"
-
-
-def _written(path: Path, text: str) -> Path:
-    path.write_text(text, encoding="utf-8")
-    return path
-
-
 def _write_csv(path: Path, table: Table) -> Path:
     with path.open("w", encoding="utf-8", newline="") as file:
         rows = csv.writer(file)
@@ -315,7 +283,7 @@ def _write_csv(path: Path, table: Table) -> Path:
     return path
 
 
-Json = Cell | bool | list["Json"] | dict[str, "Json"]
+Json = Cell | bool | Sequence["Json"] | Mapping[str, "Json"]
 
 
 def summary_object(
@@ -337,8 +305,4 @@ def run_object(measured: GroupMetrics) -> dict[str, Json]:
     told = {each.name: getattr(measured, each.name) for each in fields(measured)}
     states = {str(state): count for state, count in sorted(measured.states.items())}
     told |= {"policy": measured.policy or measured.name, "states": states}
-    return {name: _distribution(value) if isinstance(value, Summary) else value for name, value in told.items()}
-
-
-def _distribution(summary: Summary) -> Json:
-    return {"mean": summary.mean, "p50": summary.p50, "p95": summary.p95, "p99": summary.p99}
+    return {name: distribution(value) if isinstance(value, Summary) else value for name, value in told.items()}

@@ -59,13 +59,7 @@ def make_beliefs(
 ) -> Beliefs:
     """Beliefs to start a run with.
 
-    Args:
-        belief: How much is known.
-        world: The truth.
-        jobs: Of the workload.
-        cluster: Its GPU types.
-        noise: Sigma of the log-normal noise on profiled values.
-        seed: Of the noise; each kind of job has its own draw, whatever other kinds there are.
+    The noise is the sigma of a log-normal one; each kind of job has its own draw, whatever other kinds there are.
     """
     kinds = {} if belief is Belief.NONE else examples(jobs, cluster)
     if belief is Belief.ORACLE:
@@ -183,10 +177,7 @@ def _next_to(me: Running, other: Running) -> Running:
 class OracleBeliefs(Beliefs):
     """The truth in the place of belief; nothing can be learnt.
 
-    Args:
-        world: The truth.
-        kinds: One running job of each kind that may be asked about.
-        jobs: The jobs whose run times are known.
+    Of each kind that may be asked about there is one running job.
     """
 
     learns = False

@@ -40,10 +40,7 @@ def described(
 ) -> DriverConfig:
     """A driver's costs where the description of a cluster says some of them.
 
-    Args:
-        config: Costs where nothing else is said.
-        said: What the description says, by node: fields of `Costs`.
-        ordered: What goes before the description, on every node.
+    Costs that are ordered go before the description, on every node.
     """
     config = replace(config, **ordered)  # type: ignore[arg-type]  # fields of Costs, all of them numbers
     base = {name: getattr(config, name) for name in Costs.__dataclass_fields__}

@@ -39,11 +39,8 @@ def slowdown_by_work(demands: Sequence[float]) -> float:
 def slowdown_of_several(pairs: Sequence[float], demands: Sequence[float]) -> float:
     """Slowdown of a job beside several others.
 
-    What each adds in a pair adds up, and the work of all bounds it from below: whichever is slower.
-
-    Args:
-        pairs: Slowdown of the job beside each of the others alone.
-        demands: Of all jobs on the GPU, its own too.
+    What each adds in a pair adds up, and the work of all bounds it from below: whichever is slower. Demands are those
+    of all jobs on the GPU, its own too.
     """
     return max(1.0 + sum(slowdown - 1.0 for slowdown in pairs), slowdown_by_work(demands))
 
@@ -51,8 +48,7 @@ def slowdown_of_several(pairs: Sequence[float], demands: Sequence[float]) -> flo
 class FactorsWorld(RecordedWork):
     """Recorded durations and steps, and the bound by work for jobs that share.
 
-    Args:
-        demand: Of a job whose trace does not say what part of a GPU it asks for.
+    The demand is taken for that of a job whose trace does not say what part of a GPU it asks for.
     """
 
     counts_steps = True

@@ -18,13 +18,7 @@ QUOTES_MAX: Final = 3000  # of a long trace as many submissions as make about so
 
 
 class Foresees:
-    """Watches a run, and has each submission foreseen that waits, or some of them.
-
-    Args:
-        core: Whose state is looked at.
-        chance: That a submission is quoted.
-        seed: Of what is drawn.
-    """
+    """Watches a run, and has each submission that waits foreseen, with the chance given."""
 
     def __init__(self, core: Core, chance: float, seed: int = 0) -> None:
         self._core = core

@@ -41,10 +41,8 @@ class GangWorld:
     """A world whose jobs may lie on several nodes.
 
     Alone, such a job goes as the world says of its place. With co-runners all its ranks wait for the slowest: it is
-    slowed as on the node where it is slowed most. Others meet only the part of it that lies on their node.
-
-    Args:
-        world: The truth about one node, and about jobs alone.
+    slowed as on the node where it is slowed most. Others meet only the part of it that lies on their node. The world
+    given says the truth about one node, and about jobs alone.
     """
 
     def __init__(self, world: World) -> None:

@@ -14,13 +14,7 @@ NAMED_MAX = 3
 
 
 def gaps_of(world: World, jobs: Sequence[TraceJob], gpu_types: Sequence[str]) -> Iterator[str]:
-    """One sentence for each gap.
-
-    Args:
-        world: What moves the jobs.
-        jobs: Of the workload.
-        gpu_types: Of the cluster.
-    """
+    """One sentence for each gap."""
     yield from _lengths(jobs)
     if not isinstance(world, TableWorld):
         return

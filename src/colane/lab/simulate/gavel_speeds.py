@@ -20,8 +20,7 @@ from colane.model.profile import Memory
 class PolluxSpeeds(SpeedsAlone):
     """Step times by GPUs on each node and batch per GPU (Qiao et al., OSDI 2021); a job keeps its total batch.
 
-    Args:
-        table: As measured, on T4s.
+    As measured, on T4s.
     """
 
     name = "Pollux's step times (T4)"
@@ -116,10 +115,8 @@ class GavelSpeeds:
 
     Demands and memory are derived, not measured: demand from the pair of two copies (`factors`; the nearest batch size
     of the model where two copies do not fit), memory from which pairs fit (see `fitting_memory`); both on a V100 where
-    there are pairs of one, else on the first type that has pairs.
-
-    Args:
-        tables: Alone speeds are taken from the first that has them; pairs from the first that has pairs.
+    there are pairs of one, else on the first type that has pairs. Alone speeds are taken from the first table that has
+    them; pairs from the first that has pairs.
     """
 
     name = "Gavel's throughputs"

@@ -133,14 +133,8 @@ def is_generator(text: str) -> bool:
 def make_workload(text: str, *, seed: int, gpus: int, tables: Path | None = None) -> Workload:
     """Make the workload that a text such as `poisson:jobs=200,gap=30` names.
 
-    Args:
-        text: Generator and parameters.
-        seed: Of its draws.
-        gpus: GPUs of the cluster, for generators that load it.
-        tables: Directory of measured tables, for the models to draw from.
-
-    Raises:
-        ValueError: An unknown generator, or an unknown or bad parameter.
+    Some load so many GPUs, or draw from the models of measured tables. Raises ValueError: an unknown generator, or an
+    unknown or bad parameter.
     """
     name, _, rest = text.partition(":")
     if name not in GENERATORS:

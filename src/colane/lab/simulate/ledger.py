@@ -37,16 +37,7 @@ class AttemptSpan(NamedTuple):
 
 @dataclass(slots=True)
 class ClusterTimeline:
-    """The cluster over time: each row holds until the next.
-
-    Attributes:
-        at_s: When.
-        active_gpus: GPUs that carry at least one job.
-        utilized_gpus: GPUs' worth of use: busy fraction x efficiency, see `Driver`.
-        stranded_gpus: GPUs without a job while a job of their pool waits.
-        waiting: Jobs waiting.
-        running: Jobs on GPUs.
-    """
+    """The cluster over time: each row holds until the next."""
 
     _values: array[float] = field(default_factory=lambda: array("d"))
 
@@ -59,32 +50,32 @@ class ClusterTimeline:
 
     @property
     def at_s(self) -> array[float]:
-        """First column."""
+        """When."""
         return self._values[0::CURVE_COLUMNS]
 
     @property
     def active_gpus(self) -> array[float]:
-        """Second column."""
+        """GPUs that carry at least one job."""
         return self._values[1::CURVE_COLUMNS]
 
     @property
     def utilized_gpus(self) -> array[float]:
-        """Third column."""
+        """GPUs' worth of use: busy fraction x efficiency, see `Driver`."""
         return self._values[2::CURVE_COLUMNS]
 
     @property
     def stranded_gpus(self) -> array[float]:
-        """Fourth column."""
+        """GPUs without a job while a job of their pool waits."""
         return self._values[3::CURVE_COLUMNS]
 
     @property
     def waiting(self) -> array[float]:
-        """Fifth column."""
+        """Jobs waiting."""
         return self._values[4::CURVE_COLUMNS]
 
     @property
     def running(self) -> array[float]:
-        """Sixth column."""
+        """Jobs on GPUs."""
         return self._values[5::CURVE_COLUMNS]
 
 

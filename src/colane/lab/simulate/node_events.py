@@ -19,14 +19,11 @@ class NodeChanges:
         nodes: All there are, by name.
         agenda: Where what is to happen stands.
         meter: Counts the GPUs there are.
-
-    Attributes:
-        lost_s: When nodes were lost last, by name.
     """
 
     def __init__(self, nodes: dict[str, Node], agenda: Agenda, meter: Meter) -> None:
         self._nodes, self._agenda, self._meter = nodes, agenda, meter
-        self.lost_s: dict[str, float] = {}
+        self.lost_s: dict[str, float] = {}  # when nodes were lost last, by name
         self._gone: set[str] = set()
         self._notices: dict[str, NodeEvent] = {}
         self._due: list[Event] = []

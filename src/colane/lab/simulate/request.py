@@ -155,8 +155,7 @@ class Loaded:
 def load(request: Request, seed: int) -> Loaded:
     """Read or make what a request names.
 
-    Raises:
-        ValueError: Something is not there or not right: `InputFileError` for files, or a generator's parameter.
+    Raises ValueError: something is not there or not right: `InputFileError` for files, or a generator's parameter.
     """
     if request.tables is not None:
         need_tables(request.tables)
@@ -213,15 +212,8 @@ def make_world(request: Request, workload: Workload, cluster: Cluster) -> World:
 def inputs(request: Request, loaded: Loaded, policy: str, seed: int, *, as_published: bool = True) -> Inputs:
     """Inputs of one run; beliefs are fresh.
 
-    Args:
-        request: What to simulate.
-        loaded: What it names, for this seed.
-        policy: A registered name, or FILE.py:NAME.
-        seed: Of the noise on beliefs.
-        as_published: Whether baselines go without guards of ours; else as they run live.
-
-    Raises:
-        ValueError: There is no such policy.
+    Baselines go without guards of ours where they are to be as published, else as they run live. Raises ValueError:
+    there is no such policy.
     """
     beliefs = make_beliefs(
         request.belief, loaded.world, loaded.workload.jobs, loaded.cluster, noise=request.noise, seed=seed

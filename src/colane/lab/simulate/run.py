@@ -297,10 +297,7 @@ def simulate(
 ) -> Run:
     """Run to the end, or until `Driver.stop` is called.
 
-    Args:
-        inputs: What to run.
-        watchers: Makes the observers, given the core.
-        on_ready: Handed the driver before it runs, to show progress or stop it.
+    Watchers are made given the core; `on_ready` is handed the driver, to show progress or stop it.
     """
     start_s = perf_counter()
     types = {pool: _gpu_types(inputs.cluster, pool) for pool in inputs.cluster.pools}

@@ -26,12 +26,7 @@ class SampleDue(NamedTuple):
 
 
 class CoRunnerSampling:
-    """Says when to sample which set of jobs.
-
-    Args:
-        core: Knows which jobs' first steps are awaited.
-        sampler: Takes the samples.
-    """
+    """Says when to sample which set of jobs."""
 
     def __init__(self, core: Core, sampler: Sampler) -> None:
         self._core = core
@@ -103,12 +98,7 @@ KNOWN_WITHIN_RATIO = 1e-6
 
 
 class Sampler:
-    """Takes samples of processes.
-
-    Args:
-        world: Says what a probe on the GPU would see.
-        beliefs: What samples teach.
-    """
+    """Takes samples of processes."""
 
     def __init__(self, world: World, beliefs: Estimates) -> None:
         self._world = world

@@ -78,15 +78,8 @@ def run_policies(
 ) -> tuple[Loaded, list[SeededRun]]:
     """Run policies one after another on one workload.
 
-    Args:
-        request: What to simulate.
-        policies: Registered names, or FILE.py:NAME.
-        seed: Of generators and of noise.
-        watch: Makes the observers.
-        on_ready: Handed each driver before it runs, to show progress.
-
-    Raises:
-        ValueError: Something named is not there or not right.
+    Policies are registered names, or FILE.py:NAME. `on_ready` is handed each driver before it runs, to show progress.
+    Raises ValueError: something named is not there or not right.
     """
     names_of(policies)
     loaded = load(request, seed)
@@ -129,17 +122,9 @@ def run_seeds(
 ) -> list[SeededRun]:
     """Run every policy with every seed, in as many processes as there are cores, or elsewhere.
 
-    Args:
-        request: What to simulate.
-        policies: Registered names, or FILE.py:NAME.
-        seeds: One run of each policy for each.
-        on_done: Told how many runs are done, of how many.
-        executor: Where they run; it is shut down at the end. None is processes of this machine.
-        decisions: Every decision is written beside it, see `decisions_of`; None writes none.
-
-    Raises:
-        ValueError: Something named is not there or not right.
-        OSError: Decisions cannot be written.
+    `on_done` is told how many runs are done, of how many. An executor is shut down at the end. Every decision is
+    written beside the file that is named, see `decisions_of`. Raises ValueError: something named is not there or not
+    right. Raises OSError: decisions cannot be written.
     """
     names_of(policies)
     interrupts, tasks = Interrupts(), [(policy, seed) for seed in seeds for policy in policies]
@@ -205,13 +190,7 @@ def run_one(
 ) -> Run:
     """One run in a process of its own, or in that of the interrupts that are given.
 
-    Args:
-        request: What to simulate.
-        policy: A registered name, or FILE.py:NAME.
-        seed: Of generators and of noise.
-        interrupts: Ends it before its end.
-        keeps_stays: Keep all times on GPUs, however many, not only as many as can be drawn.
-        watch: Makes the observers.
+    All times on GPUs are kept where that is asked for, not only as many as can be drawn.
     """
     interrupts = interrupts or Interrupts()
     with interrupts.caught():

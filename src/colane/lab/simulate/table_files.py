@@ -136,11 +136,7 @@ def with_memory(workload: Workload, by: MemoryFrom, cluster: Cluster, named: Pat
 def read_sources(named: Path | None = None) -> Sources:
     """Every table of a directory of measured data, or the one table that is named.
 
-    Args:
-        named: A directory, or a file of Gavel's throughputs; None takes `COLANE_DATA`.
-
-    Raises:
-        InputFileError: There is no table, or one is not right.
+    None takes the directory of `COLANE_DATA`. Raises InputFileError: there is no table, or one is not right.
     """
     folder = _required(named)
     need_tables(folder)

@@ -18,16 +18,10 @@ class TableWorld(RecordedWork):
 
     Alone: the first table that has the job on that GPU type, times Synergy's factor for its cores (durations were
     recorded with the cores that the job asked for); of a GPU type that no table has, a job without a duration goes as
-    on the fastest type there is one for. Beside one other job
-    on the same GPUs: the measured pair. Beside several, or an unmeasured pair: `factors`. Beside jobs on other GPUs
-    of its sockets: the worst pair of a table that measured that.
-
-    Args:
-        sources: Tables, best first.
-        jobs: Of the workload: tables that know none of them are left out.
-        base: For what no table knows.
-        gpu_types: Of the cluster: tables of other types are left out too.
-        counts_steps: Whether what runs may be learnt from.
+    on the fastest type there is one for. Beside one other job on the same GPUs: the measured pair. Beside several, or
+    an unmeasured pair: `factors`. Beside jobs on other GPUs of its sockets: the worst pair of a table that measured
+    that. Tables come best first; those that know none of the jobs, or are of other GPU types, are left out. The base is
+    for what no table knows. What runs may be learnt from where it counts steps.
     """
 
     def __init__(

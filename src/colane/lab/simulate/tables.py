@@ -240,9 +240,7 @@ class SynergyCores:
     def factor(self, job: TraceJob, cores: float | None = None) -> float:
         """Speed with so many cores / speed with three cores for each GPU; 1 where nothing is known.
 
-        Args:
-            job: What runs.
-            cores: In all; None is as many as it asks for, 0 is as many as its duration was recorded with.
+        None is as many as it asks for, 0 as many as its duration was recorded with.
         """
         cores = float(job.spec.cores) if cores is None else cores
         matrix = self._matrices.get(self._key(job))

@@ -27,13 +27,7 @@ def find_job(workload: Workload, asked: str) -> TraceJob | None:
 
 
 class DecisionLog:
-    """Writes one JSON object a line for every action a policy took.
-
-    Args:
-        file: Open for writing.
-        policy: Name of the policy.
-        core: Knows the jobs' names.
-    """
+    """Writes one JSON object a line for every action a policy took."""
 
     def __init__(self, file: TextIO, policy: str, core: Core) -> None:
         self._file = file

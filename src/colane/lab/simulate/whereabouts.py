@@ -22,9 +22,6 @@ class Whereabouts:
         lanes: Knows which processes share a lane.
         bandwidth: Knows which use up memory bandwidth; None where none does.
         cores: Knows which share cores; None where that changes no speed.
-
-    Attributes:
-        processes: By job, in order of start.
     """
 
     def __init__(
@@ -36,7 +33,7 @@ class Whereabouts:
         self.lanes = lanes
         self.bandwidth = bandwidth
         self._cores = cores
-        self.processes: dict[JobId, Process] = {}
+        self.processes: dict[JobId, Process] = {}  # by job, in order of start
         self._counts_nodes = world.scope is Scope.NODE
         self._on_node: dict[str, dict[JobId, Process]] = {}
 

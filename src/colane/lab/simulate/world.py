@@ -27,30 +27,18 @@ class Scope(Enum):
 @final
 @dataclass(unsafe_hash=True, slots=True)
 class Running:
-    """A job where it runs; what a world may look at.
+    """A job where it runs; what a world may look at. A job without GPUs has neither GPUs nor a type of them."""
 
-    Attributes:
-        job: What runs.
-        gpu_type: Type of its GPUs.
-        gpus: In rank order.
-        sockets: The sockets its GPUs hang on, ascending; those of several nodes are numbered through.
-        sharing: How jobs share its GPUs: `mps`, `time-slice` or `cpu`.
-        parts: Of a job over several nodes, what lies on each, in rank order; else empty.
-        cores: Cores booked for it; 0 where it shares those near its GPUs.
-        host: The node of a job without GPUs; empty for all others.
-        shared_cores: Where it has none booked, what it gets of those near its GPUs; 0 where that is not known.
-
-    A job without GPUs has neither GPUs nor a type of them.
-    """
-
-    job: Final[TraceJob]
-    gpu_type: Final[str]
-    gpus: Final[tuple[GpuId, ...]]
+    job: Final[TraceJob]  # what runs
+    gpu_type: Final[str]  # type of its GPUs
+    gpus: Final[tuple[GpuId, ...]]  # in rank order
+    # the sockets its GPUs hang on, ascending; those of several nodes are numbered through
     sockets: Final[tuple[int, ...]] = (0,)
-    sharing: Final[str] = "time-slice"
-    parts: Final[tuple[Running, ...]] = ()
-    cores: Final[int] = 0
-    host: Final[str] = ""
+    sharing: Final[str] = "time-slice"  # how jobs share its GPUs: `mps`, `time-slice` or `cpu`
+    parts: Final[tuple[Running, ...]] = ()  # of a job over several nodes, what lies on each, in rank order; else empty
+    cores: Final[int] = 0  # cores booked for it; 0 where it shares those near its GPUs
+    host: Final[str] = ""  # the node of a job without GPUs; empty for all others
+    # where it has none booked, what it gets of those near its GPUs; 0 where that is not known
     shared_cores: Final[float] = 0.0
 
     @property
@@ -114,10 +102,7 @@ class World(Protocol):
     def occupancy_ratio(self, job: TraceJob, gpu_type: str, cores: float = 0.0) -> float | None:
         """Part of a GPU the job keeps busy alone, 0..1; None where the world does not know.
 
-        Args:
-            job: What runs.
-            gpu_type: On what.
-            cores: What it works with; 0 is what its duration was recorded with.
+        With 0 cores: with those that its duration was recorded with.
         """
 
 
@@ -132,11 +117,7 @@ class BandwidthTruth(Protocol):
 
 
 class RecordedWork:
-    """What owners tell of work, in steps of their kind: of a recorded duration by the mean of rows that have both.
-
-    Args:
-        jobs: Of the workload.
-    """
+    """What owners tell of work, in steps of their kind: of a recorded duration by the mean of rows that have both."""
 
     def __init__(self, jobs: Sequence[TraceJob] = ()) -> None:
         made: dict[Kind, tuple[float, float]] = {}

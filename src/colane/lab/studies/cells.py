@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from colane.foresee.judged import judged, judged_rows
-from colane.lab.report.simulated import ClusterCurves, SimulatedRun, file_word, slo_violations
+from colane.lab.report.simulated import CURVES, ClusterCurves, SimulatedRun, file_word, slo_violations
 from colane.lab.report.windowed import Measured
 from colane.lab.studies.file import CellKey
 from colane.lab.studies.inputs import digest_of
@@ -24,8 +24,6 @@ from colane.lab.traces.workload import Workload
 from colane.model.job import JobState
 
 CELLS: Final = "cells"  # folder of the files
-
-CURVES: Final = ("at_s", "active_gpus", "utilized_gpus", "stranded_gpus", "waiting", "running")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,12 +79,7 @@ def result_of(key: CellKey, inputs: Mapping[str, Any], run: SimulatedRun, worklo
         measured=Measured(
             place=place[order],
             done=columns.succeeded[order],
-            submit_s=columns.submit_s[order],
-            first_start_s=columns.first_start_s[order],
-            end_s=columns.end_s[order],
-            attempts=columns.attempts[order],
-            gpu_s=columns.gpu_s[order],
-            alone_s=columns.alone_s[order],
+            **{name: getattr(columns, name)[order] for name in _AS_REPORTED},
             gpus=np.fromiter((job.spec.gpus for job in jobs), dtype=np.int64, count=len(jobs)),
             slo_missed=np.fromiter((missed.get(job, -1) for job in ids.tolist()), dtype=np.int64, count=len(jobs)),
             curves=run.curves,
@@ -110,14 +103,12 @@ def write_cell(folder: Path, result: CellResult) -> Path:
         "lacks": dict(result.lacks), "stuck": result.stuck, "cluster_gpus": m.cluster_gpus,
         "foreseen": list(result.foreseen),
     }  # fmt: skip
+    texts = {"meta": meta, "names": result.names, "states": result.states, "stay_gpus": [stay[1] for stay in stays]}
     arrays = {
-        "meta": np.frombuffer(json.dumps(meta, sort_keys=True).encode(), dtype=np.uint8),
-        "names": np.frombuffer(json.dumps(result.names).encode(), dtype=np.uint8),
-        "states": np.frombuffer(json.dumps(result.states).encode(), dtype=np.uint8),
+        **{name: np.frombuffer(json.dumps(one, sort_keys=True).encode(), np.uint8) for name, one in texts.items()},
         "ids": result.ids, "start_s": result.start_s,
         **{name: getattr(m, name) for name in _COLUMNS},
         **{f"curve_{name}": getattr(m.curves, name) for name in CURVES},
-        "stay_gpus": np.frombuffer(json.dumps([stay[1] for stay in stays]).encode(), dtype=np.uint8),
         "stay_job": np.asarray([stay[0] for stay in stays], dtype=np.int64),
         "stay_start_s": np.asarray([stay[2] for stay in stays], dtype=float),
         "stay_end_s": np.asarray([stay[3] for stay in stays], dtype=float),
@@ -128,9 +119,8 @@ def write_cell(folder: Path, result: CellResult) -> Path:
     return path
 
 
-_COLUMNS: Final = (
-    "place", "done", "submit_s", "first_start_s", "end_s", "attempts", "gpu_s", "alone_s", "gpus", "slo_missed",
-)  # fmt: skip
+_AS_REPORTED: Final = ("submit_s", "first_start_s", "end_s", "attempts", "gpu_s", "alone_s")
+_COLUMNS: Final = ("place", "done", *_AS_REPORTED, "gpus", "slo_missed")
 
 
 @contextmanager

@@ -25,17 +25,12 @@ DODGE_RATIO = 0.006
 def over_load(values: Mapping[str, Mapping[float, Interval | None]], metric: str, called: str) -> Figure:
     """A metric over load: means over seeds, whiskers are 95 % confidence intervals of each mean by itself.
 
-    Args:
-        values: By policy, then by load.
-        metric: Name of the metric; of those that end in `_s` the axis has the unit that suits them.
-        called: What it is called.
+    By policy, then by load. The axis of a metric that ends in `_s` has the unit that suits it.
     """
-    fig = style.new_figure(4.0)
-    axes = fig.subplots()
+    fig, axes = style.one_panel(4.0)
     known = [found.mean for line in values.values() for found in line.values() if found is not None]
     if not known:
-        style.say_nothing_to_draw(axes, f"{called}: not known")
-        return fig
+        return style.nothing_to_draw(fig, axes, f"{called}: not known")
     unit_s, unit = style.time_unit(max(known)) if metric.endswith("_s") else (1.0, "")
     loads = sorted({load for line in values.values() for load in line})
     step, lines = DODGE_RATIO * (loads[-1] - loads[0]), []
@@ -48,10 +43,8 @@ def over_load(values: Mapping[str, Mapping[float, Interval | None]], metric: str
             marker=style.group_marker(position), markersize=5, capsize=3, **style.look(position),
         )  # fmt: skip
         lines.append(bars.lines[0])
-    axes.set_ylim(0, None)
     axes.set_xticks(loads, [f"{load:g}" for load in loads])
-    axes.set_xlabel("load, times the trace's own")
-    axes.set_ylabel(f"{called} ({unit})" if unit else called)
+    axes.set(ylim=(0, None), xlabel="load, times the trace's own", ylabel=f"{called} ({unit})" if unit else called)
     style.legend_of(fig, [line for line in lines if line is not None], values)
     return fig
 

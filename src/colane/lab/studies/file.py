@@ -139,7 +139,11 @@ def _beside(path: Path, text: str) -> str:
 
 
 def _request(path: Path, given: Mapping[str, Any]) -> Request:
-    cluster, trace = given["cluster"], given["trace"]
+    cluster, trace, limits = given["cluster"], given["trace"], Quotas(Limits(queued=QUEUED_DEFAULT))
+    try:
+        limits = of_trace(read_quotas(Path(_beside(path, given["limits"])))) if "limits" in given else limits
+    except (LimitsError, ValueError) as error:
+        raise StudyError(f"{path}: limits: {error}") from error
     kind, measured = given.get("world", WorldKind.AUTO), given.get("measured")
     tables = Path(_beside(path, given["tables"])) if "tables" in given else folder_of(None)
     if kind is WorldKind.TABLE and tables is None and measured is None:
@@ -147,7 +151,7 @@ def _request(path: Path, given: Mapping[str, Any]) -> Request:
     costs = {field.name: given[field.name] for field in fields(Costs) if field.name in given}
     if "to_host" in given:
         costs["to_host_bytes_per_s"] = given["to_host"]
-    plain = {key: given[key] for key in _AS_THEY_ARE if key in given}
+    plain = {key: given[key] for key in AS_THEY_ARE if key in given}
     return Request(
         cluster=cluster if cluster in preset_names() else _beside(path, cluster),
         trace=trace if trace == SAMPLE or is_generator(trace) else _beside(path, trace),
@@ -157,23 +161,17 @@ def _request(path: Path, given: Mapping[str, Any]) -> Request:
         measured=None if measured is None else Path(_beside(path, measured)),
         preemptible=given.get("checkpoints"),
         costs=costs,
-        limits=_limits(path, given["limits"]) if "limits" in given else Quotas(Limits(queued=QUEUED_DEFAULT)),
+        limits=limits,
         live=LIVE,
         foresees=Extra.FORESEEN in given.get("files", ()),
         **plain,
     )
 
 
-def _limits(path: Path, file: str) -> Quotas:
-    try:
-        return of_trace(read_quotas(Path(_beside(path, file))))
-    except (LimitsError, ValueError) as error:
-        raise StudyError(f"{path}: limits: {error}") from error
-
-
-_AS_THEY_ARE: Final = (
+AS_THEY_ARE: Final = (
     "demand", "belief", "noise", "skip_bad_rows", "any_pool", "multi_node", "cpu_jobs", "memory_from", "sharing",
 )  # fmt: skip
+"""Keys that are fields of a request by the same name."""
 
 
 def _read(path: Path, key: str, value: object) -> Any:  # noqa: ANN401 - as its reader gives it
@@ -211,9 +209,9 @@ def _above_0(value: object) -> float:
     return number
 
 
-def _within(value: object, least: float, most: float) -> float:
-    if not least <= (number := _number(value)) <= most:
-        raise ValueError(f"must be from {least:g} to {most:g}, got {value!r}")
+def _width(value: object) -> float:
+    if not 2.0 <= (number := _number(value)) <= 12.0:
+        raise ValueError(f"must be from 2 to 12, got {value!r}")
     return number
 
 
@@ -281,7 +279,7 @@ KEYS: Final[Mapping[str, Callable[[object], Any]]] = {
     "loads": lambda value: _once([_above_0(one) for one in _list(value)]),
     "seeds": _seeds,
     "jobs": _window,
-    "figure_inch": lambda value: _within(value, 2.0, 12.0),
+    "figure_inch": _width,
     "files": lambda value: _once([_kind(Extra)(one) for one in _list(value)]),
     "metrics": lambda value: _once([_word(one, {name: name for name in METRICS}) for one in _list(value)]),
     "world": _kind(WorldKind),

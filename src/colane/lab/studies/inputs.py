@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
 
 from colane.lab.simulate.generators import is_generator
 from colane.lab.simulate.request import SAMPLE, Request
-from colane.lab.studies.file import CellKey, StudyPlan
+from colane.lab.studies.file import AS_THEY_ARE, CellKey, StudyPlan
 from colane.lab.traces import clusters
 from colane.lab.traces.clusters import PRESETS_DIR, preset_names
 from colane.model.versions import own_version
@@ -22,9 +22,7 @@ FORMAT: Final = 1  # of the files that hold one simulation each
 def inputs_of(plan: StudyPlan) -> dict[CellKey, dict[str, Any]]:
     """What each simulation of a study is a function of: values as they are, files by their content.
 
-    Raises:
-        OSError: A file cannot be read.
-        ValueError: The cluster cannot be read.
+    Raises OSError: a file cannot be read. Raises ValueError: the cluster cannot be read.
     """
     same = {"version": own_version(), "format of the files": FORMAT, **_of_request(plan.request)}
     own = {
@@ -52,17 +50,10 @@ def _of_request(request: Request) -> dict[str, Any]:
         "world": str(request.world),
         "tables": None if request.tables is None else _digest(request.tables),
         "measured": _digest(request.measured) if isinstance(request.measured, Path) else None,
-        "demand": request.demand,
         "belief": str(request.belief),
-        "noise": request.noise,
-        "sharing": request.sharing,
         "checkpoints": request.preemptible,
         "costs": dict(sorted(request.costs.items())),
-        "any_pool": request.any_pool,
-        "multi_node": request.multi_node,
-        "cpu_jobs": request.cpu_jobs,
-        "memory_from": request.memory_from,
-        "skip_bad_rows": request.skip_bad_rows,
+        **{name: getattr(request, name) for name in AS_THEY_ARE if name != "belief"},
         **({"foreseen": True} if request.foresees else {}),
     }
 
@@ -77,14 +68,7 @@ def _cluster(name: str) -> str:
 
 def _digest(path: Path) -> str:
     """Of a file, or of all files of a directory."""
-    return _of_files(list(_files(path)))
-
-
-def _files(path: Path) -> Iterator[Path]:
-    if path.is_dir():
-        yield from sorted(found for found in path.rglob("*") if found.is_file())
-    else:
-        yield path
+    return _of_files(sorted(found for found in path.rglob("*") if found.is_file()) if path.is_dir() else [path])
 
 
 def _of_files(paths: list[Path]) -> str:

@@ -2,48 +2,46 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 
 from colane.lab.report.metrics import summarise
 from colane.lab.report.records import JobTime
-from colane.lab.report.simulated import BeliefError, ClusterCurves, JobColumns, ReportedSpan, SimulatedRun
-from colane.lab.simulate.ledger import STATES, AttemptSpan, ClusterTimeline, Ledger, Rows
+from colane.lab.report.simulated import CURVES, BeliefError, ClusterCurves, JobColumns, ReportedSpan, SimulatedRun
+from colane.lab.simulate.ledger import STATES, Ledger, Rows
 from colane.lab.simulate.request import Loaded
 from colane.lab.simulate.run import Run
 from colane.lab.traces.workload import gpu_types_asked
 from colane.model.hardware import GpuId
 
+NUMBERS: Final = ("id", "submit_s", "first_start_s", "start_s", "end_s", "attempts", "gpu_s", "alone_s")
+"""Columns that the ledger and the report have alike."""
+
 
 def simulated_run(run: Run, seed: int, loaded: Loaded) -> SimulatedRun:
     """A run as the report wants it."""
     ledger, errors = run.ledger, run.errors
-    judged = len(errors.alone) + len(errors.shared) + errors.alone_unknown + errors.shared_unknown
-    belief_error = BeliefError(
-        alone=summarise(errors.alone),
-        shared=summarise(errors.shared),
-        alone_unknown=errors.alone_unknown,
-        shared_unknown=errors.shared_unknown,
-    )
+    unknown = {"alone_unknown": errors.alone_unknown, "shared_unknown": errors.shared_unknown}
+    judged = len(errors.alone) + len(errors.shared) + sum(unknown.values())
+    belief_error = BeliefError(alone=summarise(errors.alone), shared=summarise(errors.shared), **unknown)
     return SimulatedRun(
         policy=run.policy,
         seed=seed,
         jobs=run.jobs,
         refused=tuple(str(refusal) for refusal in run.refused),
         columns=JobColumns(
-            id=np.asarray(ledger.rows.id),
+            **{name: np.asarray(getattr(ledger.rows, name)) for name in NUMBERS},
             state=[STATES[code] for code in ledger.rows.state],
-            submit_s=np.asarray(ledger.rows.submit_s),
-            first_start_s=np.asarray(ledger.rows.first_start_s),
-            start_s=np.asarray(ledger.rows.start_s),
-            end_s=np.asarray(ledger.rows.end_s),
-            attempts=np.asarray(ledger.rows.attempts),
-            gpu_s=np.asarray(ledger.rows.gpu_s),
-            alone_s=np.asarray(ledger.rows.alone_s),
             gpus=[" ".join(map(str, gpus)) for gpus in ledger.rows.gpus],
         ),
-        curves=_curves(ledger.curve),
+        curves=ClusterCurves(**{name: np.asarray(getattr(ledger.curve, name)) for name in CURVES}),
         gpus=[f"{node.name}/{gpu.index}" for node in loaded.cluster.nodes for gpu in node.gpus],
-        stays=() if ledger.stays_dropped else tuple(map(_stay, ledger.stays)),
+        stays=()
+        if ledger.stays_dropped
+        else tuple(
+            ReportedSpan(stay.job, tuple(map(str, stay.gpus)), stay.start_s, stay.end_s) for stay in ledger.stays
+        ),
         offered_load=run.offered_load,
         belief_error=belief_error if judged else None,
         flaws=tuple(ledger.flaws),
@@ -81,18 +79,3 @@ def _times(ledger: Ledger, loaded: Loaded) -> dict[int, JobTime]:
     names = {int(job.id): job.spec.name for job in loaded.workload.jobs}
     lost_s = ledger.lost_s
     return {job: JobTime(names[job], spent, lost_s.get(job, 0.0)) for job, spent in sorted(ledger.time_spent.items())}
-
-
-def _curves(curve: ClusterTimeline) -> ClusterCurves:
-    return ClusterCurves(
-        at_s=np.asarray(curve.at_s),
-        active_gpus=np.asarray(curve.active_gpus),
-        utilized_gpus=np.asarray(curve.utilized_gpus),
-        stranded_gpus=np.asarray(curve.stranded_gpus),
-        waiting=np.asarray(curve.waiting),
-        running=np.asarray(curve.running),
-    )
-
-
-def _stay(stay: AttemptSpan) -> ReportedSpan:
-    return ReportedSpan(stay.job, tuple(str(gpu) for gpu in stay.gpus), stay.start_s, stay.end_s)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from colane.lab.report.prose import LACKED, lacks_what, spoken
+from colane.lab.report.simulated import CURVES
 from colane.lab.report.simulated_compared import (
     SEEDS_MIN,
     EndCounts,
@@ -24,7 +25,7 @@ from colane.lab.report.simulated_compared import (
 )
 from colane.lab.report.windowed import METRICS, Value, finish_time_rho, measure_window
 from colane.lab.simulate import request
-from colane.lab.studies.cells import CURVES, CellResult, decisions_of, inputs_kept, read_cell, whole
+from colane.lab.studies.cells import CellResult, decisions_of, inputs_kept, read_cell, whole
 from colane.lab.studies.file import CellKey, Extra, StudyError, StudyPlan
 from colane.lab.studies.inputs import changed, inputs_of
 from colane.lab.studies.work import CellEnd, Worked, tasks_of, work
@@ -48,13 +49,16 @@ def compare(plan: StudyPlan, cells: Cells) -> list[Compared]:
     """Compare all policies with the baseline, seed by seed; what no seed has of both is left out."""
     made, silent = [], unclaimed(plan, cells)
     for load in plan.loads:
-        for policy in (policy for policy in plan.policies if (policy, load) not in silent):
-            for metric in plan.metrics if policy != plan.baseline else ():
-                found = paired(
-                    _by_seed(plan, cells, plan.baseline, load, metric), _by_seed(plan, cells, policy, load, metric)
+        for policy in plan.policies:
+            if policy == plan.baseline or (policy, load) in silent:
+                continue
+            for metric in plan.metrics:
+                base, other = (
+                    {key.seed: cells[key][metric] for seed in plan.seeds if (key := CellKey(of, load, seed)) in cells}
+                    for of in (plan.baseline, policy)
                 )
-                if found is not None:
-                    made.append(Compared(policy, load, metric, found))
+                found = paired(base, other)
+                made += [] if found is None else [Compared(policy, load, metric, found)]
     return made
 
 
@@ -75,11 +79,6 @@ def unclaimed(plan: StudyPlan, cells: Cells) -> dict[tuple[str, float], str]:
             where = f" at load {load:g}" if len(plan.loads) > 1 else ""
             said[policy, load] = nothing_claimed(plan.baseline, policy, uneven, where)
     return said
-
-
-def _by_seed(plan: StudyPlan, cells: Cells, policy: str, load: float, metric: str) -> dict[int, float | None]:
-    keys = {seed: CellKey(policy, load, seed) for seed in plan.seeds}
-    return {seed: cells[key][metric] for seed, key in keys.items() if key in cells}
 
 
 def lacking(plan: StudyPlan, cells: Cells) -> Iterator[str]:
@@ -112,7 +111,8 @@ def notes(plan: StudyPlan, cells: Cells, compared: Sequence[Compared]) -> Iterat
     if missing:
         yield f"Not simulated yet: {len(missing)} of {count(len(plan.cells), 'cell')}, the first is {missing[0]}."
     if len(plan.policies) > 1 and len(plan.seeds) < SEEDS_MIN:
-        yield f"No interval is given and nothing is claimed: that takes {SEEDS_MIN} seeds, here {_have(plan)}."
+        here = "is 1" if len(plan.seeds) == 1 else f"are {len(plan.seeds)}"
+        yield f"No interval is given and nothing is claimed: that takes {SEEDS_MIN} seeds, here {here}."
     judged = [one for one in compared if one.found.half_width is not None]
     if judged:
         significant = sum(one.found.is_significant for one in judged)
@@ -123,10 +123,6 @@ def notes(plan: StudyPlan, cells: Cells, compared: Sequence[Compared]) -> Iterat
         )
     if any(cells[key]["unfinished"] for key in cells):
         yield "Some jobs never ended in some simulations (unfinished in cells.csv): means are of those that did."
-
-
-def _have(plan: StudyPlan) -> str:
-    return "is 1" if len(plan.seeds) == 1 else f"are {len(plan.seeds)}"
 
 
 def as_object(one: Compared, plan: StudyPlan) -> dict[str, Any]:
@@ -195,15 +191,6 @@ def _jobs(found: CellResult) -> Iterator[tuple[Any, ...]]:
     )  # fmt: skip
 
 
-def _stays(found: CellResult) -> Iterator[tuple[Any, ...]]:
-    yield from found.stays
-
-
-def _timeline(found: CellResult) -> Iterator[tuple[Any, ...]]:
-    columns = [getattr(found.measured.curves, name).tolist() for name in CURVES]
-    yield from zip(*columns, strict=True)
-
-
 def _foreseen(found: CellResult) -> Iterator[tuple[Any, ...]]:
     for row in found.foreseen:
         score = row["score"], row["p90_over_p10"]
@@ -214,8 +201,11 @@ def _foreseen(found: CellResult) -> Iterator[tuple[Any, ...]]:
 
 TABLES: Final[Mapping[Extra, tuple[tuple[str, ...], Callable[[CellResult], Iterator[tuple[Any, ...]]]]]] = {
     Extra.JOBS: (JOB_COLUMNS, _jobs),
-    Extra.STAYS: (STAY_COLUMNS, _stays),
-    Extra.TIMELINE: (CURVES, _timeline),
+    Extra.STAYS: (STAY_COLUMNS, lambda found: iter(found.stays)),
+    Extra.TIMELINE: (
+        CURVES,
+        lambda found: zip(*[getattr(found.measured.curves, name).tolist() for name in CURVES], strict=True),
+    ),
     Extra.FORESEEN: (("method", "said", "quotes", "holds", "error", "score", "p90_over_p10"), _foreseen),
 }
 """Tables that a study may ask for: columns besides the key, and the rows of a simulation."""
@@ -278,23 +268,22 @@ def look(plan: StudyPlan, out: Path) -> KeptCells:
         raise StudyError(
             f"{plan.path}: jobs: [{first}, {behind}] ends behind the trace, which has {count(f'{jobs:,}', 'job')}"
         )
+    needs_decisions = Extra.DECISIONS in plan.extras
     try:
         inputs = inputs_of(plan)
     except OSError as error:
         raise StudyError(f"{plan.path}: {error.filename}: cannot be read: {error.strerror}") from error
-    kept = {key: _inputs_kept(plan, out, key) for key in plan.cells}
+    kept = {
+        # Anew also where its decisions are asked for, and were not when it was simulated.
+        key: None if needs_decisions and not decisions_of(out, key).exists() else inputs_kept(out, key)
+        for key in plan.cells
+    }
     differing = {key: tuple(changed(was, inputs[key])) for key, was in kept.items() if was is not None}
     return KeptCells(
         inputs=inputs,
         missing=tuple(key for key, was in kept.items() if was is None),
         stale={key: names for key, names in differing.items() if names},
     )
-
-
-def _inputs_kept(plan: StudyPlan, out: Path, key: CellKey) -> dict[str, Any] | None:
-    """None also where its decisions are asked for, and were not when it was simulated."""
-    lacks = Extra.DECISIONS in plan.extras and not decisions_of(out, key).exists()
-    return None if lacks else inputs_kept(out, key)
 
 
 def simulate_missing(
@@ -359,12 +348,8 @@ def tables(found: Results) -> Iterator[tuple[str, TidyTable]]:
         yield "comparisons", comparisons_table(rows)
     for extra in found.plan.extras:
         if extra in TABLES:
-            yield str(extra), extra_table(extra, _each(found))
-
-
-def _each(found: Results) -> Iterator[CellResult]:
-    """One at a time: each may have a million jobs."""
-    return (read_cell(found.out, key) for key in found.cells)
+            one_at_a_time = (read_cell(found.out, key) for key in found.cells)  # each may have a million jobs
+            yield str(extra), extra_table(extra, one_at_a_time)
 
 
 def summary_object(found: Results) -> dict[str, Any]:

@@ -85,13 +85,8 @@ def work(
 ) -> Worked:
     """Run simulations, as many at a time as there are processes; with one, in this process.
 
-    Ctrl-C stops those that run, which keep nothing, and no other begins.
-
-    Args:
-        tasks: What is to be simulated.
-        processes: So many at a time.
-        on_end: Told of each as soon as it has ended.
-        executor: Where they run instead, as many as fit there; it is shut down at the end.
+    Ctrl-C stops those that run, which keep nothing, and no other begins. `on_end` is told of each as soon as it has
+    ended. An executor runs as many as fit there, and is shut down at the end.
     """
     interrupts, problems = Interrupts(), list[str]()
     with interrupts.caught():
@@ -240,8 +235,7 @@ def _make_here(task: CellTask) -> CellEnd:
 def _begin(stop: Callable[[], object]) -> None:
     """Take Ctrl-C only while simulating, and end with our parent, for whose work we would wait for ever.
 
-    Args:
-        stop: Returns when nothing more is to be simulated.
+    `stop` returns when nothing more is to be simulated.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})

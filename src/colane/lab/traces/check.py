@@ -36,27 +36,19 @@ class Level(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One finding.
+    """One finding."""
 
-    Attributes:
-        level: How bad it is.
-        code: What was found, for programs.
-        message: One line with numbers.
-        count: Jobs or rows concerned; 0 where it concerns the whole.
-    """
-
-    level: Level
-    code: str
-    message: str
-    count: int = 0
+    level: Level  # how bad it is
+    code: str  # what was found, for programs
+    message: str  # one line with numbers
+    count: int = 0  # jobs or rows concerned; 0 where it concerns the whole
 
 
 def check_trace(workload: Workload, cluster: Cluster | None = None) -> list[Finding]:
     """Judge a workload, and whether a cluster can hold it. Errors come first.
 
-    Args:
-        workload: Read with `skip_bad_rows` where bad rows are to be findings rather than an exception.
-        cluster: Also look for jobs that fit nowhere in it, and at the load they offer.
+    Bad rows are findings where the workload was read with `skip_bad_rows`. With a cluster: also jobs that fit nowhere
+    in it, and the load they offer.
     """
     findings = [*_bad_rows(workload), *_notes(workload)]
     if not workload.jobs:

@@ -12,23 +12,15 @@ from colane.model.quantities import parse_bandwidth_bytes_per_s, parse_duration_
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Costs:
-    """What living takes on a node besides steps.
+    """What living takes on a node besides steps."""
 
-    Attributes:
-        launch_s: From start of a process to its stepping.
-        restart_s: Added to it where an attempt before has saved anything: loading the saved state.
-        stop_s: From the decision to stop a process, which halts its steps, to its end: saving the state.
-        park_s: Parking a job, and bringing it back, each take so long besides moving its memory.
-        to_host_bytes_per_s: How fast GPU memory is moved to the host when a job is parked, and back.
-        switch_s: Passing on the turn of a lane, which no job uses meanwhile.
-    """
-
-    launch_s: float = 0.0
-    restart_s: float = 0.0
-    stop_s: float = 0.0
-    park_s: float = 0.0
+    launch_s: float = 0.0  # from start of a process to its stepping
+    restart_s: float = 0.0  # added to it where an attempt before has saved anything: loading the saved state
+    stop_s: float = 0.0  # from the decision to stop a process, which halts its steps, to its end: saving the state
+    park_s: float = 0.0  # parking a job, and bringing it back, each take so long besides moving its memory
+    # how fast GPU memory is moved to the host when a job is parked, and back
     to_host_bytes_per_s: float = TO_HOST_BYTES_PER_S
-    switch_s: float = 0.0
+    switch_s: float = 0.0  # passing on the turn of a lane, which no job uses meanwhile
 
     def move_s(self, size_bytes: int) -> float:
         """How long parking a job with so much GPU memory takes, or bringing it back."""
@@ -46,11 +38,7 @@ def highest(costs: Iterable[Costs]) -> Costs:
 
 
 def parse_to_host(value: object) -> float:
-    """Return bytes per second above 0.
-
-    Raises:
-        ValueError: Not a bandwidth, or none.
-    """
+    """Return bytes per second above 0. Raises ValueError: not a bandwidth, or none."""
     found = parse_bandwidth_bytes_per_s(value)
     if not found > 0:
         raise ValueError(f"must be above 0 bytes per second, got {value!r}")

@@ -87,16 +87,8 @@ def poisson(
 ) -> Workload:  # fmt: skip
     """Poisson arrivals of jobs drawn from a list of models.
 
-    Args:
-        models: What is drawn, by weight.
-        jobs: How many.
-        mean_gap_s: Mean time between submissions; the first is at 0.
-        seed: Of the random draws.
-        durations: Run times alone; None takes Gavel's mixture.
-        name: Of the workload.
-
-    Raises:
-        ValueError: No models, no jobs, or a gap below 0.
+    The first submission is at 0. Run times alone are Gavel's mixture where nothing else is said. Raises ValueError: no
+    models, no jobs, or a gap below 0.
     """
     rng = _rng(jobs, seed, models)
     submit_s = _poisson_times(rng, jobs, mean_gap_s)
@@ -158,15 +150,8 @@ def heavy_tailed(
 def sweep(model: JobModel, *, jobs: int = 300, seed: int, duration_s: float, spread_ratio: float = 0.0) -> Workload:
     """A hyper-parameter search: alike jobs, all submitted at once (Salus, MLSys 2020, section 5.2: 300 of them).
 
-    Args:
-        model: What every job trains.
-        jobs: How many.
-        seed: Of the random draws.
-        duration_s: Run time alone.
-        spread_ratio: Durations are uniform within this part of `duration_s` on either side.
-
-    Raises:
-        ValueError: No jobs, or a spread outside 0..1.
+    Run times alone are uniform within `spread_ratio` of `duration_s` on either side. Raises ValueError: no jobs, or a
+    spread outside 0..1.
     """
     rng = _rng(jobs, seed)
     if not 0 <= spread_ratio < 1:
@@ -190,16 +175,8 @@ def heavy_load(
 ) -> Workload:
     """Poisson arrivals that ask for `load` times what a cluster has, for benchmarks: above 1 the queue grows.
 
-    Args:
-        jobs: How many.
-        gpus: GPUs of the cluster.
-        seed: Of the random draws.
-        load: GPU-seconds asked for per GPU-second there is.
-        mean_s: Mean run time alone, log-normal with sigma 1.
-        gpu_mix: GPUs asked for, with weights.
-
-    Raises:
-        ValueError: No jobs, no GPUs, or a load not above 0.
+    Run times alone are log-normal with sigma 1; GPUs asked for are drawn by weight. Raises ValueError: no jobs, no
+    GPUs, or a load not above 0.
     """
     if not (gpus > 0 and load > 0):
         raise ValueError(f"GPUs and load must be above 0, got {gpus} and {load}")

@@ -28,19 +28,12 @@ LIST, OBJECT = "[", "{"
 
 @dataclass(frozen=True, slots=True)
 class Misfit:
-    """Why a file is not of a format, though it nearly is.
+    """Why a file is not of a format, though it nearly is."""
 
-    Attributes:
-        likeness: 0..1, how much of the file is as the format has it.
-        column: The column to blame.
-        message: What is wrong with it.
-        is_more: Whether the file has all that the format has, and this column besides.
-    """
-
-    likeness: float
-    column: str
-    message: str
-    is_more: bool = False
+    likeness: float  # 0..1, how much of the file is as the format has it
+    column: str  # the column to blame
+    message: str  # what is wrong with it
+    is_more: bool = False  # whether the file has all that the format has, and this column besides
 
 
 class FileLayout(Protocol):
@@ -58,23 +51,14 @@ class FileLayout(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Header:
-    """A table whose first row names its columns, in any order.
+    """A table whose first row names its columns, in any order."""
 
-    Attributes:
-        read: Columns that are there and are read.
-        unread: Columns that are there and say nothing that a job of ours has.
-        optional: Columns that are read where they are there.
-        besides: Columns that may be there and are not read.
-        prefix: Columns that begin so may be there, too, and are read; empty is none.
-        mark: A column that no other format has: it alone claims a file; the reader judges the rest.
-    """
-
-    read: tuple[str, ...]
-    unread: tuple[str, ...] = ()
-    optional: tuple[str, ...] = ()
-    besides: tuple[str, ...] = ()
-    prefix: str = ""
-    mark: str = ""
+    read: tuple[str, ...]  # columns that are there and are read
+    unread: tuple[str, ...] = ()  # columns that are there and say nothing that a job of ours has
+    optional: tuple[str, ...] = ()  # columns that are read where they are there
+    besides: tuple[str, ...] = ()  # columns that may be there and are not read
+    prefix: str = ""  # columns that begin so may be there, too, and are read; empty is none
+    mark: str = ""  # a column that no other format has: it alone claims a file; the reader judges the rest
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -124,17 +108,12 @@ class Header:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bare:
-    """A table without a header: its columns are told by their number and by what their cells look like.
+    """A table without a header: its columns are told by their number and by what their cells look like."""
 
-    Attributes:
-        shapes: By column, in order, what parses a cell of it; it raises `ValueError` where the cell is no such value.
-        read: Columns that are read.
-        delimiter: Between cells.
-    """
-
+    # by column, in order, what parses a cell of it; it raises `ValueError` where the cell is no such value
     shapes: Mapping[str, Callable[[str], object]]
-    read: frozenset[str]
-    delimiter: str = ","
+    read: frozenset[str]  # columns that are read
+    delimiter: str = ","  # between cells
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -176,21 +155,13 @@ class Bare:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Document:
-    """A JSON document of jobs.
+    """A JSON document of jobs."""
 
-    Attributes:
-        opens: `LIST` of jobs, or `OBJECT` of jobs by id.
-        read: Keys of a job that are read; the first job has them all.
-        unread: Keys of a job that say nothing that a job of ours has.
-        inside: Keys of what stands within a job.
-        is_lines: Each line is a document of its own.
-    """
-
-    opens: str
-    read: tuple[str, ...]
-    unread: tuple[str, ...] = ()
-    inside: tuple[str, ...] = ()
-    is_lines: bool = False
+    opens: str  # `LIST` of jobs, or `OBJECT` of jobs by id
+    read: tuple[str, ...]  # keys of a job that are read; the first job has them all
+    unread: tuple[str, ...] = ()  # keys of a job that say nothing that a job of ours has
+    inside: tuple[str, ...] = ()  # keys of what stands within a job
+    is_lines: bool = False  # each line is a document of its own
 
     def fits(self, head: str) -> bool:
         """Whether it opens so, and its beginning has every key."""

@@ -66,13 +66,8 @@ class NodeEvent(NamedTuple):
 def parse(path: Path, raw: object, groups: Mapping[str, Sequence[str]]) -> tuple[NodeEvent, ...]:
     """Events of a cluster file, by time.
 
-    Args:
-        path: The file, for errors.
-        raw: Its list.
-        groups: Names of the nodes of each group; an event of a group happens to each of them.
-
-    Raises:
-        InputFileError: An entry is not right, or cannot happen to a node as it is then.
+    An event of a group happens to each of its nodes. Raises InputFileError: an entry is not right, or cannot happen to
+    a node as it is then.
     """
     if not isinstance(raw, list):
         raise InputFileError(path, f"expected a list of what happens to nodes, got {raw!r}", column="events")

@@ -17,22 +17,15 @@ T = TypeVar("T")
 
 
 class Sheet:
-    """Rows of a file by column; bad rows raise at once, or are kept aside when they may be skipped.
-
-    Attributes:
-        path: The file.
-        names: Column names.
-        lines: Line number of each row.
-        bad: Rows found bad so far, by row number, each with its first error.
-    """
+    """Rows of a file by column; bad rows raise at once, or are kept aside when they may be skipped."""
 
     def __init__(
         self, path: Path, names: Sequence[str], rows: Sequence[tuple[int, Sequence[str]]], *, skip_bad_rows: bool
     ) -> None:
-        self.path = path
-        self.names = tuple(names)
-        self.lines = [line for line, _ in rows]
-        self.bad: dict[int, InputFileError] = {}
+        self.path = path  # the file
+        self.names = tuple(names)  # column names
+        self.lines = [line for line, _ in rows]  # line number of each row
+        self.bad: dict[int, InputFileError] = {}  # rows found bad so far, by row number, each with its first error
         self._skip = skip_bad_rows
         width = len(self.names)
         whole = [self._padded(row, cells, width) for row, (_, cells) in enumerate(rows)]

@@ -27,11 +27,7 @@ class TraceCondition(NamedTuple):
 
 
 def parse_conditions(text: str) -> list[TraceCondition]:
-    """Return the conditions that a cell names.
-
-    Raises:
-        ValueError: It names none.
-    """
+    """Return the conditions that a cell names. Raises ValueError: it names none."""
     found = []
     for part in text.split(",") if text.strip() else ():
         kind, colon, name = part.strip().partition(":")
@@ -200,8 +196,7 @@ def order(
 def compress(workload: Workload, time_scale: float) -> Workload:
     """Return the workload with all times of submission and holding divided by a factor: 2 doubles the offered load.
 
-    Raises:
-        ValueError: The factor is not above 0.
+    Raises ValueError: the factor is not above 0.
     """
     if not time_scale > 0:
         raise ValueError(f"time scale must be above 0, got {time_scale}")
@@ -240,8 +235,7 @@ def only_pools(workload: Workload, pools: Collection[str]) -> Workload:
 def only_outcomes(workload: Workload, outcomes: Collection[str]) -> Workload:
     """Return the jobs that ended so, in the words of the trace, with a note of how many of each other were left out.
 
-    Raises:
-        ValueError: No job ended so; how jobs ended is named.
+    Raises ValueError: no job ended so; how jobs ended is named.
     """
     ended = Counter(job.outcome for job in workload.jobs)
     known = sorted(filter(None, ended))

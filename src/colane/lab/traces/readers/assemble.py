@@ -49,17 +49,8 @@ def assemble(
 ) -> Workload:
     """Order and number the good rows and make jobs of them.
 
-    Args:
-        sheet: The rows; those bad are left out and counted.
-        format_name: What the file was read as.
-        columns: Ids, times and GPUs by row.
-        make: Makes one job.
-        options: Whether CPU-only jobs are kept.
-        dated: Times are dates: they are counted from the first submission, which becomes the origin.
-        rows: Rows that are jobs; None takes every good one.
-
-    Raises:
-        InputFileError: No job is left.
+    Rows that are bad are left out and counted; jobs are the rows named, else every good one. Dated times are counted
+    from the first submission, which becomes the origin. Raises InputFileError: no job is left.
     """
     good = list(sheet.good() if rows is None else rows)
     kept = good if options.keep_cpu_only else [row for row in good if columns.gpus[row] > 0]

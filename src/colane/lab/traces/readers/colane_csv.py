@@ -153,8 +153,7 @@ LAYOUTS = (
 def read(path: Path, text: str, options: Options) -> Workload:
     """Read Colane's CSV.
 
-    Raises:
-        InputFileError: An unknown or missing column, a bad or duplicate row (unless rows may be skipped), no jobs.
+    Raises InputFileError: an unknown or missing column, a bad or duplicate row (unless rows may be skipped), no jobs.
     """
     sheet = read_sheet(path, text, skip_bad_rows=options.skip_bad_rows)
     _refuse_unknown(sheet)
@@ -191,8 +190,7 @@ def read(path: Path, text: str, options: Options) -> Workload:
 def _ordered(workload: Workload, options: Options) -> Workload:
     """Judge what jobs wait for; where bad rows may be skipped, a job does not wait for what is none.
 
-    Raises:
-        InputFileError: There is no such job, or it is not submitted before.
+    Raises InputFileError: there is no such job, or it is not submitted before.
     """
     if not any(job.after for job in workload.jobs):
         return workload
@@ -212,8 +210,7 @@ def _ordered(workload: Workload, options: Options) -> Workload:
 def write(workload: Workload, path: Path) -> None:
     """Write a workload as Colane's CSV, packed where the name ends in `.gz`; reading it again gives the same jobs.
 
-    Raises:
-        OSError: The file cannot be written.
+    Raises OSError: the file cannot be written.
     """
     labels = sorted({name for job in workload.jobs for name in job.spec.labels})
     with _opened(path) as file:

@@ -65,8 +65,7 @@ class _Instance:
 def read(path: Path, text: str, options: Options) -> Workload:
     """Read instance events: an instance is a job without GPUs that runs as long as its last run did.
 
-    Raises:
-        InputFileError: A missing column, a bad row (unless rows may be skipped), no jobs.
+    Raises InputFileError: a missing column, a bad row (unless rows may be skipped), no jobs.
     """
     sheet = _sheet(path, text, options)
     times, types = sheet.column("time", cells.seconds), sheet.column("type", _type)

@@ -36,12 +36,7 @@ class Moments(NamedTuple):
 def moments(sheet: Sheet, stamp: Callable[[str], float]) -> Moments:
     """Read the columns `state`, `submit_time`, `start_time`, `end_time` and `duration`.
 
-    Args:
-        sheet: The log.
-        stamp: Parses a moment.
-
-    Raises:
-        InputFileError: A cell is bad (unless rows may be skipped).
+    Raises InputFileError: a cell is bad (unless rows may be skipped).
     """
     return Moments(
         states=sheet.column("state", cells.word),
@@ -102,47 +97,28 @@ Cell = tuple[str, Callable[[str], Any]]  # name of a column, and what parses its
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobList:
-    """What the columns of a list of jobs are; what is None is in none of them.
+    """What the columns of a list of jobs are; what is None is in none of them."""
 
-    Attributes:
-        name: Of the format.
-        layouts: Of its files.
-        submit: When a job was submitted; of a log, also how its other moments are read.
-        gpus: GPUs it asks for.
-        id: Its name in the list.
-        model: What it trains; where none says it, the format's name stands for it.
-        batch: Its batch size.
-        steps: Its steps.
-        duration: How long it runs.
-        user, pool, cores: Of jobs of a cluster.
-        state: How it ended; jobs that had not ended are left out and counted.
-        labels: Columns that become labels of the same name.
-        nodes: On how many nodes it ran, a label where they are several.
-        absent: Columns that a file may lack.
-        is_log: It has the moments of a batch system: run times are end - start, and dates count from the first.
-        judge: Takes rows as bad by several columns.
-        doubts: What is unlikely of the whole list.
-    """
-
-    name: str
-    layouts: Sequence[FileLayout]
-    submit: Cell
-    gpus: Cell | None
-    id: Cell = ("job_id", cells.word)
-    model: Cell | None = None
-    batch: Cell | None = None
-    steps: Cell | None = None
-    duration: Cell | None = None
-    user: Cell | None = None
-    pool: Cell | None = None
-    cores: Cell | None = None
-    state: Cell | None = None
-    labels: tuple[str, ...] = ()
-    nodes: Cell | None = None
-    absent: frozenset[str] = frozenset()
+    name: str  # of the format
+    layouts: Sequence[FileLayout]  # of its files
+    submit: Cell  # when a job was submitted; of a log, also how its other moments are read
+    gpus: Cell | None  # GPUs it asks for
+    id: Cell = ("job_id", cells.word)  # its name in the list
+    model: Cell | None = None  # what it trains; where none says it, the format's name stands for it
+    batch: Cell | None = None  # its batch size
+    steps: Cell | None = None  # its steps
+    duration: Cell | None = None  # how long it runs
+    user: Cell | None = None  # of jobs of a cluster
+    pool: Cell | None = None  # of jobs of a cluster
+    cores: Cell | None = None  # of jobs of a cluster
+    state: Cell | None = None  # how it ended; jobs that had not ended are left out and counted
+    labels: tuple[str, ...] = ()  # columns that become labels of the same name
+    nodes: Cell | None = None  # on how many nodes it ran, a label where they are several
+    absent: frozenset[str] = frozenset()  # columns that a file may lack
+    # it has the moments of a batch system: run times are end - start, and dates count from the first
     is_log: bool = False
-    judge: Callable[[Sheet], None] = lambda _: None
-    doubts: Callable[[Sheet], Iterator[str]] = lambda _: iter(())
+    judge: Callable[[Sheet], None] = lambda _: None  # takes rows as bad by several columns
+    doubts: Callable[[Sheet], Iterator[str]] = lambda _: iter(())  # what is unlikely of the whole list
 
     def read(self, path: Path, text: str, options: Options) -> Workload:
         """Read a list.

@@ -137,11 +137,7 @@ def _job(profile: Profile, step_s: float) -> MeasuredJob:
 
 
 def write(table: MeasuredTable, path: Path) -> None:
-    """Write `measured.json`; `read` reads it back.
-
-    Raises:
-        OSError: The file cannot be written.
-    """
+    """Write `measured.json`; `read` reads it back. Raises OSError: the file cannot be written."""
     jobs = [
         {
             **key._asdict(),
@@ -161,11 +157,7 @@ def write(table: MeasuredTable, path: Path) -> None:
 
 
 def read(path: Path) -> MeasuredTable:
-    """Read `measured.json`.
-
-    Raises:
-        InputFileError: It is not of that form.
-    """
+    """Read `measured.json`. Raises InputFileError: it is not of that form."""
     document = load_json(path, read_text(path))
     try:
         jobs = {_key(raw): _read_job(raw) for raw in document["jobs"]}

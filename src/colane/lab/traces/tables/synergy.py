@@ -46,9 +46,7 @@ class SynergyMatrix:
     def relative_speed(self, cores_per_gpu: float, memory_step: int = -1) -> float | None:
         """Speed against the fair share, linear between measured rows; None above and below them.
 
-        Args:
-            cores_per_gpu: May be broken.
-            memory_step: Column; -1 is ample memory.
+        Cores may be broken; memory step -1 is ample memory.
         """
         measured = [
             (cores, row[memory_step])
