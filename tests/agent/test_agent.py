@@ -130,6 +130,7 @@ async def test_the_environment_is_exactly_as_promised(
         "COLANE_JOB_ID": "7",
         "COLANE_ATTEMPT": "1",
         "COLANE_NODE": "node-1",
+        "COLANE_POOL": "default",
         "COLANE_URL": "http://fake",
         "COLANE_STEPS_FILE": str(state / "jobs" / "7-1" / "own" / "steps"),
         "COLANE_ADAPTOR_DIR": str(bundle.place(state)),

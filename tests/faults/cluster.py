@@ -64,7 +64,7 @@ class Cluster:
         self.url = f"http://127.0.0.1:{self.port}"
         self.policy = policy
         self.devices = devices
-        self._agents = json.dumps(agents)
+        self._agents = agents
         """More settings of each agent."""
         self.settings = [str(node_timeout_s), str(protection_factor), str(gang_port), str(guard_after_s)]
         self.settings.append(json.dumps(core or {}))
@@ -76,12 +76,12 @@ class Cluster:
         self.processes: dict[str, Warm] = {}
         self._client = Client(self.url, TOKEN, timeout_s=60.0)
 
-    def start(self, name: str) -> None:
-        args = {
-            "server": [SERVER, str(self.folder / "server"), str(self.port), self.policy, *self.settings],
-            "agent": [AGENT, str(self.folder / "agent"), self.url, self.devices, "node-1", self._agents],
-            "agent-2": [AGENT, str(self.folder / "agent-2"), self.url, self.devices, "node-2", self._agents],
-        }[name]
+    def start(self, name: str, **more: object) -> None:
+        """Start the `server`, an `agent` (`node-1`), `agent-2` (`node-2`), ..., this one with more settings."""
+        args = [SERVER, str(self.folder / "server"), str(self.port), self.policy, *self.settings]
+        if name != "server":
+            node, settings = f"node-{name.partition('-')[2] or 1}", json.dumps({**self._agents, **more})
+            args = [AGENT, str(self.folder / name), self.url, self.devices, node, settings]
         log = self.folder / f"{name}.log"
         self.processes[name] = Warm(args[0], args[1:], log, log)
 

@@ -72,3 +72,15 @@ def test_a_gang_is_one_block_and_what_is_the_same_of_a_node_is_one_row(running: 
     assert rows.count() == 1
     assert "and 3 like it" in rows.inner_text()
     fits(page)
+
+
+def test_jobs_beside_the_devices_of_a_node_are_counted(running: Scheduler, watched: Watched) -> None:
+    """Those of the first three names are shown, with how many more there are."""
+    http = running.http
+    http.post("/node", json={**node("n3", agent_id="a3", pool="cores"), "cores": list(range(8))}).raise_for_status()
+    http.post("/jobs", json=[{**SLEEP, "gpus": 0, "cores": 1, "pool": "cores"}] * 7).raise_for_status()
+    page = watched.page
+    page.goto(link(running))
+    side = page.locator(".node", has=page.get_by_role("link", name="n3")).locator(".side")
+    side.get_by_text("4 more").wait_for()
+    assert side.locator(".cj").count() == 3

@@ -70,7 +70,7 @@ def test_every_time_that_a_device_was_held_is_drawn(filled: Scheduler, watched: 
         return {"id": number, "name": "x" * 90, "user": "ann", "state": "running", "spans": [span]}
 
     short = [job(2 + at, "n1/0", now_s - 21_600 + at * wide, now_s - 21_600 + (at + 1) * wide) for at in range(SHORT)]
-    told = {"since_s": now_s - 21_600, "until_s": now_s, "marks": [], "left_out": True}
+    told = {"since_s": now_s - 21_600, "until_s": now_s, "marks": [], "left_out": True, "left_out_count": 7}
     page.goto(link(filled))
     page.route("**/timeline?*", lambda route: route.fulfill(json={**told, "jobs": [*short, job(1, "n2/0", 0.0, None)]}))
     page.goto(f"{filled.url}/#/timeline")
@@ -84,7 +84,7 @@ def test_every_time_that_a_device_was_held_is_drawn(filled: Scheduler, watched: 
     row = page.locator("svg.tl a[href='#/job/1'] rect").bounding_box()
     name = page.locator("svg.tl a[href='#/job/1'] svg").bounding_box()
     assert name["x"] + name["width"] <= row["x"] + row["width"], "a name stays in its block"
-    assert page.get_by_text(f"Only the youngest {SHORT + 1} jobs are drawn").count() == 1
+    assert page.get_by_text(f"Only the youngest {SHORT + 1} jobs are drawn, 7 older ones are not").count() == 1
     fits(page)
 
 

@@ -138,7 +138,7 @@ class CoRunnersAnswer(TypedDict):
         until_s: When it last left them, or now.
         jobs: Those that shared devices with it, first come first; their `spans` are the devices of both, and when.
         hidden: How many others there were, of which the caller is not told.
-        left_out: Whether there were more than are told.
+        left_out: Whether there were more than are told; `left_out_count` how many.
     """
 
     id: int
@@ -147,6 +147,7 @@ class CoRunnersAnswer(TypedDict):
     jobs: list[TimelineJobObject]
     hidden: int
     left_out: bool
+    left_out_count: int
 
 
 class DeviceMarkObject(TypedDict):
@@ -163,7 +164,7 @@ class DeviceMarkObject(TypedDict):
 
 
 class TimelineAnswer(TypedDict):
-    """The answer of `/timeline`: jobs that held devices in a time, and whether there were more than are told.
+    """The answer of `/timeline`: jobs that held devices in a time, and how many there were besides those told.
 
     `marks` tell of devices that no job held: of the time since the scheduler's start.
     """
@@ -173,6 +174,7 @@ class TimelineAnswer(TypedDict):
     jobs: list[TimelineJobObject]
     marks: list[DeviceMarkObject]
     left_out: bool
+    left_out_count: int
 
 
 class MoveObject(TypedDict):
@@ -276,6 +278,7 @@ class UserUsedObject(TypedDict):
     jobs: int
     ratios: dict[str, float]
     notes: list[UserNoteObject]
+    notes_left_out: int
 
 
 class UserWaitObject(TypedDict):
@@ -314,7 +317,7 @@ class EndedAnswer(TypedDict):
         lost_s: Run time whose steps had to be made again.
         preemptions: How often they were stopped for others.
         jobs: The last of them, or of those of the state that was asked for, the last ended first.
-        left_out: Whether there were more than are counted.
+        left_out: Whether there were more than are counted; `left_out_count` how many.
     """
 
     since_s: float
@@ -327,6 +330,7 @@ class EndedAnswer(TypedDict):
     preemptions: int
     jobs: list[EndedJobObject]
     left_out: bool
+    left_out_count: int
 
 
 class UsedOfAskedObject(TypedDict):

@@ -36,6 +36,7 @@ OF_A_LAUNCH = frozenset(
         "COLANE_JOB_ID",
         "COLANE_ATTEMPT",
         "COLANE_NODE",
+        "COLANE_POOL",
         "COLANE_URL",
         "COLANE_TOKEN_FILE",
         "COLANE_STEPS_FILE",

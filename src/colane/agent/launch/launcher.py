@@ -74,6 +74,7 @@ def plan_launch(
         "COLANE_JOB_ID": str(job.key.job),
         "COLANE_ATTEMPT": str(job.key.attempt),
         "COLANE_NODE": config.name,
+        "COLANE_POOL": config.pool,
         "COLANE_URL": config.scheduler_url,
         wire.STEPS_FILE_ENV: str(steps_path),
         GATE_ENV: str(gate_path(config.state_dir)),

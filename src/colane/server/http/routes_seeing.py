@@ -65,13 +65,14 @@ async def of_all(
     last_s: LastDay = DAY_S,
     until_s: Until = None,
     limit: Annotated[int, Query(ge=1, le=TOLD_MAX, description="Jobs")] = 1000,
+    node: Annotated[str, Query(max_length=200, description="Only devices of this node")] = "",
 ) -> JSONResponse:
     """Return which jobs held which devices in a time, the youngest first."""
     now_s = service.driver.now()
     end_s = now_s if until_s is None else min(until_s, now_s)
     sight = service.sight(caller)
     marks = marks_view(service.marks.between(end_s - last_s, end_s), service.read_model, sight)
-    found = (service.store, service.read_model, sight, end_s - last_s, end_s, limit, marks)
+    found = (service.store, service.read_model, sight, end_s - last_s, end_s, limit, marks, node)
     return JSONResponse(await asyncio.to_thread(timeline, *found))
 
 

@@ -32,21 +32,31 @@ def timeline(
     until_s: float,
     limit: int,
     marks: list[DeviceMarkObject],
+    node: str = "",
 ) -> TimelineAnswer:
     """Return the jobs that held devices in a time, the youngest first, at most `limit`; `marks` are of that time.
 
+    With `node` only devices of that one.
+
     Raises StoreError: the store cannot be read.
     """
-    found: list[TimelineJobObject] = []
+    found, more = list[TimelineJobObject](), 0
     for job, spans in _all(store, read_model, since_s):
         here = [span for span in spans if span.since_s < until_s and (span.until_s is None or span.until_s > since_s)]
+        if node:
+            at = ((span, tuple(gpu for gpu in span.gpus if gpu.rpartition("/")[0] == node)) for span in here)
+            here = [span._replace(gpus=gpus) for span, gpus in at if gpus]
         if here and sight.has(job.spec.user):
             if len(found) == limit:
-                return {"since_s": since_s, "until_s": until_s, "jobs": found, "marks": marks, "left_out": True}
+                more += 1
+                continue
             state, spec = job.state.value, job.spec
             told = span_objects(here)
             found.append({"id": job.id, "name": spec.name, "user": spec.user, "state": state, "spans": told})
-    return {"since_s": since_s, "until_s": until_s, "jobs": found, "marks": marks, "left_out": False}
+    return {
+        "since_s": since_s, "until_s": until_s, "jobs": found, "marks": marks, "left_out": more > 0,
+        "left_out_count": more,
+    }  # fmt: skip
 
 
 def co_runners(
@@ -77,10 +87,10 @@ def co_runners(
             found.append({"id": job.id, "name": spec.name, "user": spec.user, "state": state, "spans": told})
         hidden += bool(beside) and not sight.has(job.spec.user)
     found.sort(key=lambda one: (one["spans"][0]["since_s"], one["id"]))
-    left_out = len(found) > limit
+    more = max(0, len(found) - limit)
     return {
         "id": job_id, "since_s": since_s, "until_s": until_s, "jobs": found[:limit], "hidden": hidden,
-        "left_out": left_out,
+        "left_out": more > 0, "left_out_count": more,
     }  # fmt: skip
 
 

@@ -98,8 +98,9 @@ class _User:
     def shown(self) -> UserUsedObject:
         """As the API shows it; notes of most GPU time first."""
         ratios = {what: round(used / whole, 4) for what, (used, whole) in self._sums.items() if whole > 0}
-        notes = sorted(self._notes.values(), key=lambda note: -note["gpu_s"])[:NOTES_MAX]
-        return {"user": self.name, "jobs": self.jobs, "ratios": ratios, "notes": notes}
+        notes = sorted(self._notes.values(), key=lambda note: -note["gpu_s"])
+        told, more = notes[:NOTES_MAX], max(0, len(notes) - NOTES_MAX)
+        return {"user": self.name, "jobs": self.jobs, "ratios": ratios, "notes": told, "notes_left_out": more}
 
 
 def stem(name: str) -> str:
@@ -126,9 +127,9 @@ def ended_jobs(store: Store, sight: Sight, since_s: float, limit: int, first: in
 
     Raises StoreError: the store cannot be read.
     """
-    jobs = [one.job for one in islice(_ended(store, sight, since_s), ENDED_MAX + 1)]
-    left_out = len(jobs) > ENDED_MAX
-    jobs = [job for job in jobs[:ENDED_MAX] if job.array is None]
+    all_ended = (one.job for one in _ended(store, sight, since_s) if one.job.array is None)
+    jobs = list(islice(all_ended, ENDED_MAX))
+    more = sum(1 for _ in all_ended)
     states: dict[str, int] = {}
     for job in jobs:
         states[job.state.value] = states.get(job.state.value, 0) + 1
@@ -146,7 +147,8 @@ def ended_jobs(store: Store, sight: Sight, since_s: float, limit: int, first: in
         "lost_s": sum(job.totals.lost_s for job in jobs),
         "preemptions": sum(job.totals.preemptions for job in jobs),
         "jobs": [_ended_object(job, sight.caller, spent.get(job.id)) for job in shown[first : first + limit]],
-        "left_out": left_out,
+        "left_out": more > 0,
+        "left_out_count": more,
     }
 
 

@@ -54,6 +54,7 @@ function Cost({ verb, jobs, costs }) {
   const it = jobs.length === 1, sum = key => costs.reduce((all, one) => all + one[key], 0);
   const lost_s = sum("lost_s"), gpus = sum("gpus"), run = jobs.filter(job => !waits(job)).length;
   const helps = [...new Set(costs.flatMap(one => one.helps))].filter(id => !jobs.some(job => job.id === id));
+  const isAll = costs.every(one => one.helps.length === one.helped), helped = isAll ? helps.length : Math.max(helps.length, ...costs.map(one => one.helped));  // the first of them are named
   const { loses } = VERBS[verb], saved = costs.filter(one => one.saved_s !== null).length;
   const since = saved === run ? `since ${it ? "it" : "they"} last saved` : saved ? "since the last save, or the start where there is none" : `since ${it ? "it" : "they"} started, as nothing was saved`;
   const lines = {
@@ -65,7 +66,7 @@ function Cost({ verb, jobs, costs }) {
   if (loses) {
     lines.push(gpus ? `${count(gpus, "device")} ${gpus === 1 ? "comes" : "come"} free.` : "No device comes free.");
     if (helps.length) lines.push(html`${helps.length === 1 ? "Job" : "Jobs"} that ${helps.length === 1 ? "waits" : "wait"} for ${it ? "it" : "them"}: ${
-      helps.slice(0, TOLD).map((id, at) => html`${at ? ", " : ""}${jobLink(id)}`)}${helps.length > TOLD ? ` and ${helps.length - TOLD} more` : ""}.`);
+      helps.slice(0, TOLD).map((id, at) => html`${at ? ", " : ""}${jobLink(id)}`)}${helped > TOLD ? ` and ${it || isAll ? "" : "at least "}${helped - Math.min(TOLD, helps.length)} more` : ""}.`);
   }
   return html`<ul class="notes">${lines.map((line, at) => html`<li key=${at}>${line}</li>`)}</ul>`;
 }

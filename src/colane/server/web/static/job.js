@@ -76,8 +76,7 @@ const CHARS = 400;
 const isBatch = words => words?.[1] === "-c" && words[3] === "sbatch";  // as Slurm's verbs submit a script: its files, what runs it, and itself
 const outputOf = ({ command, output }) => output || (isBatch(command) ? [...new Set([command[5], command[6]].filter(Boolean))].join(", ") : "");
 function spoken(words) {  // a command as a shell reads it
-  if (isBatch(words)) return `${words[9]}, a batch script: ${words[10].split("\n").find(line => line.trim() && !line.trim().startsWith("#"))?.trim() || ""}${words.slice(11).map(word => ` ${word}`).join("")}`.slice(0, CHARS);
-  const all = words.map(word => /^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`).join(" ");
+  const all = isBatch(words) ? `${words[9]}, a batch script: ${words[10].split("\n").find(line => line.trim() && !line.trim().startsWith("#"))?.trim() || ""}${words.slice(11).map(word => ` ${word}`).join("")}` : words.map(word => /^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`).join(" ");
   return all.length > CHARS ? `${all.slice(0, CHARS)}…` : all;
 }
 
@@ -110,10 +109,10 @@ function Times({ spans, from, until, own }) {  // from when to when, on an axis 
 }
 
 const took = (spans, until) => lasting(spans.reduce((sum, one) => sum + (one.until_s ?? until) - one.since_s, 0));
-function CoRunners({ coRunners: { jobs, hidden, left_out: leftOut, since_s: from, until_s: until }, spans }) {
+function CoRunners({ coRunners: { jobs, hidden, left_out_count: leftOut, since_s: from, until_s: until }, spans }) {
   if (from === null || !spans.length) return "";
   const end = Math.max(until, ...spans.map(one => one.until_s ?? 0)), axis = { from, until: end };
-  const others = [hidden ? `${count(hidden, "job")} of other users, of which you are not told` : "", leftOut ? "more came later, and are not shown" : ""].filter(Boolean);
+  const others = [hidden ? `${count(hidden, "job")} of other users, of which you are not told` : "", leftOut ? `${count(leftOut, "job")} came later, and ${leftOut === 1 ? "is" : "are"} not shown` : ""].filter(Boolean);
   return html`<h2>Co-runners <small>jobs that shared its devices, from when to when</small></h2>
     ${jobs.length || hidden ? html`<div class="co-runners"><div><span>this job</span><${Times} ...${axis} spans=${spans} own /><span>${took(spans, end)}</span></div>
     ${jobs.map(one => html`<div key=${one.id}><span>${jobLink(one.id)} <${Name} of=${one.name} most=${16} /></span><${Times} ...${axis} spans=${one.spans} />
@@ -150,7 +149,7 @@ export function View({ redraw }) {
     ${now.length ? html`<ul class="notes">${now.slice(1).map(one => html`<li key=${one}><bdi>${one}</bdi></li>`)}<li>last change: <bdi>${why.sentence}</bdi></li></ul>` : ""}
     <${Progress} job=${job} />
     <div class="two"><div><${Facts} job=${job} />${began ? html`<h2>Over time <small>numbers: the story's sentences · a gap: no sample</small></h2>
-      <${Charts} samples=${withFacts(job, samples)} story=${story} spans=${spans} /><${CoRunners} coRunners=${coRunners} spans=${spans} />` : ""}${job.attempt && job.command !== undefined ? html`<h2>Log <small>its last ${LOG_LINES} lines</small></h2>
+      <${Charts} samples=${withFacts(job, samples)} story=${story} spans=${spans} /><${CoRunners} coRunners=${coRunners} spans=${spans} />` : ""}${job.attempt && job.command !== undefined ? html`<h2>Log <small>its last ${LOG_LINES} lines · <a class="lk" href=${`/job/${id}/log`}>all of it</a></small></h2>
       ${shown.log ? html`<pre tabindex="0" aria-label="Log">${shown.log}</pre>` : ""}
       <button type="button" onClick=${() => readLog(shown, redraw)}>${shown.log ? "Read it again" : "Read it"}</button>` : ""}</div>
     <div><h2>Story ${left ? html`<small>${left} before are not shown</small>` : ""}</h2>

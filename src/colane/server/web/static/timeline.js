@@ -2,7 +2,7 @@
 import { Name, byName, clock, count, get, here, html, jobLink, known, moment, reservation, reserved, short } from "/page/common.js";
 
 const SPANS = [["1 h", 3600], ["6 h", 21600], ["24 h", 86400], ["7 d", 604800]];
-const EVERY_MS = 10000, NARROW_S = 6300, JOBS = 2000, ROWS = 40, BLOCKS = 400, LATER = 3, LEFT = 96, LANE = 16, ROW = 22;
+const EVERY_MS = 10000, NARROW_S = 6300, JOBS = 2000, ROWS = 40, BLOCKS = 400, LATER = 3, MOVES = 8, LEFT = 96, LANE = 16, ROW = 22;
 const STEPS = [300, 600, 1800, 3600, 7200, 14400, 43200, 86400];
 let shown = null, asked = "", loaded = 0, day = null, dayLoaded = 0, moves = null, movesAt;
 
@@ -23,10 +23,10 @@ function since({ since_s: asked_s, until_s, jobs, marks }) {  // where nobody sa
 export const wanted = () => "limit=0&overview=true";
 
 export async function load(rows) {
-  const { span, until, at, isOpen } = address(), key = `${span} ${until}`;
+  const { span, until, at, node: only, isOpen } = address(), key = `${span} ${until} ${only}`;
   if (!shown || key !== asked || Date.now() - loaded > EVERY_MS) {
-    const end = until ? `&until_s=${until}` : "";
-    const [timeline, cluster, nodes] = await Promise.all([get(`/timeline?last_s=${span}&limit=${JOBS}${end}`), get(`/samples/cluster?last_s=${span}${end}`),
+    const end = until ? `&until_s=${until}` : "", of = only ? `&node=${encodeURIComponent(only)}` : "";
+    const [timeline, cluster, nodes] = await Promise.all([get(`/timeline?last_s=${span}&limit=${JOBS}${end}${of}`), get(`/samples/cluster?last_s=${span}${end}`),
       get("/nodes").then(all => all.sort(byName).map(node => ({ name: node.name, gpus: node.gpus.map(gpu => gpu.index), reservations: node.reservations || [] })))]);
     for (const node of nodes) for (const one of node.reservations) if (one.from_s < timeline.until_s && one.to_s > timeline.since_s)
       for (const index of node.gpus) timeline.marks.push({ gpu: `${node.name}/${index}`, kind: "reserved", said: reservation(one), since_s: one.from_s, until_s: one.to_s });
@@ -42,7 +42,7 @@ export async function load(rows) {
     dayLoaded = Date.now();
   }
   if (movesAt !== at) {
-    moves = await get(`/timeline/moves?limit=8${at ? `&at_s=${at}` : ""}`);
+    moves = await get(`/timeline/moves?limit=${MOVES}${at ? `&at_s=${at}` : ""}`);
     movesAt = at;
   }
 }
@@ -168,7 +168,8 @@ function Lanes({ rows, wide, from, until, at }) {
       return html`<text class="tt" x="0" y=${tops[i] + 12}>${name}</text><text x=${LEFT - 8} y=${tops[i] + 26} text-anchor="end">${unit}</text><text x=${LEFT - 8} y=${tops[i] + 12} text-anchor="end">${short(most)}</text>
         <path class="ar" d=${area(cluster, values, x, tops[i], tall, most)} />`;
     })}
-    <path class="cur" d=${`M${x(at)} 16V${high}`} /></svg>`;
+    <path class="cur" d=${`M${x(at)} 16V${high}`} /></svg>${
+    wides.length > BLOCKS ? html`<p class="lead small">The ${wides.length - BLOCKS} shortest of ${wides.length} blocks have no name and no link: choose a shorter time${shown.nodes.length > 1 ? " or a node" : ""}.</p>` : ""}`;
 }
 
 function label(job, width) {  // about 6.5 px a character
@@ -203,8 +204,8 @@ export function View() {
     ${rows.length ? html`<div class="tw"><${Lanes} rows=${rows} wide=${drawn} from=${from} until=${until} at=${cursor} /></div>` : html`<p class="lead">No job held a device in this time.</p>`}
     <p class="lead small">A row is a device, or neighbours that had the same jobs; what lies below one another was there at once, and a gang is one block. Dashed is kept for a job, or reserved, red and ✕ broken; else white is free${all.length > ROWS ? `; ${count(all.length - ROWS, "row")} more: choose a node` : ""}.</p>
     ${later.length ? html`<p class="lead small">Reserved later: ${later.slice(0, LATER).map(([said, names], at) => html`${at ? "; " : ""}<bdi>${said} (${names.slice(0, LATER).join(", ")}${names.length > LATER ? ` and ${names.length - LATER} more` : ""})</bdi>`)}${later.length > LATER ? `; ${later.length - LATER} more: colane reserve` : ""}.</p>` : ""}
-    ${shown.left_out ? html`<p class="wa small">▲ Only the youngest ${shown.jobs.length} jobs are drawn: what is white may have been held by older ones. Choose a shorter time.</p>` : ""}
-    <h2>Decisions around ${clock(cursor)}</h2>
+    ${shown.left_out ? html`<p class="wa small">▲ Only the youngest ${shown.jobs.length} jobs are drawn, ${shown.left_out_count} older ones are not: what is white may have been held by them. Choose a shorter time${node ? "" : " or a node"}.</p>` : ""}
+    <h2>Decisions around ${clock(cursor)} <small>the last ${MOVES} before it, and the next after it</small></h2>
     ${moves.before.length || moves.after.length ? html`<ul class="moves">${moves.before.map(one => html`<${Move} one=${one} />`)}<li class="here"><time>${clock(cursor)}</time><span>— you are here —</span></li>${moves.after.map(one => html`<${Move} one=${one} />`)}</ul>` : html`<p class="lead">Nothing has happened yet.</p>`}
     <footer>As JSON: <a class="lk" href=${`/timeline?last_s=${Math.round(until - from)}&until_s=${until}`}>timeline</a>, <a class="lk" href=${`/timeline/moves?at_s=${cursor}`}>decisions</a>, <a class="lk" href="/samples/cluster">samples</a></footer>`;
 }

@@ -1,7 +1,7 @@
 // How the devices of a node are connected, as a tree: sockets, PCIe switches, devices; ways of jobs that cross sockets are drawn.
 import { bytes, count, html, known, lanesOf, short } from "/page/common.js";
 
-const WIDE = 92, WIDE_MIN = 40, HIGH = 64, BETWEEN = 40, IDS = 3;
+const WIDE = 92, WIDE_MIN = 40, HIGH = 64, BETWEEN = 40, IDS = 3, FAR = 2;
 let wideOne = WIDE;  // of a device: on a phone all stand side by side
 const rate = size => size ? ` ${short(size / 1e9)} GB/s` : "";
 const word = ([kind, lanes]) => kind === "NV" ? `NV${lanes || ""}` : kind;
@@ -62,7 +62,7 @@ export function Tree({ node, plain = false }) {
     ${sockets.map(socket => html`<rect class="so" x=${socket.from + 4} y="1" width=${socket.to - socket.from - 8} height="39" /><text class="tt" x=${socket.from + 14} y="18">Socket ${socket.id}</text>
       <text x=${socket.from + 14} y="33">${cores(socket.id) ? count(cores(socket.id), "core") : ""}</text>`)}
     ${cross && sockets.length > 1 && !topology.nvswitch ? html`<text x=${sockets[0].to + BETWEEN / 2} y="56" text-anchor="middle">${word(cross)}${rate(cross[2])}</text>` : ""}
-    ${far.slice(0, 2).map((job, at) => html`<text class="wt" x=${sockets[0].to + BETWEEN / 2} y=${70 + at * 14} text-anchor="middle">▲ ${job.id}</text>`)}
+    ${far.slice(0, FAR).map((job, at) => html`<text class="wt" x=${sockets[0].to + BETWEEN / 2} y=${70 + at * 14} text-anchor="middle">▲ ${job.id}${at === FAR - 1 && far.length > FAR ? ` +${far.length - FAR}` : ""}</text>`)}
     ${places.map(one => {
       const ids = plain ? [] : by(one.gpu.index), own = ids.some(id => known.user && known.names.get(id)?.user === known.user), hold = kept.has(`${node.name}/${one.gpu.index}`);
       return html`<rect class=${`gp${isFar(one) ? " wr" : own ? " me" : !ids.length ? " fe" : ""}${hold && !ids.length ? " kp" : ""}${one.gpu.healthy ? "" : " bd"}`} x=${one.x - wideOne / 2 + 5} y=${gpuY} width=${wideOne - 10} height=${HIGH} />

@@ -2,7 +2,7 @@
 import { Name, count, get, here, html, jobLink, known, lasting, short } from "/page/common.js";
 import { Spark } from "/page/charts.js";
 
-const DAYS = [7, 28, 90], EVERY_MS = 60000, HIGH = 140, LEFT = 46, NARROW_DAYS = 14, USERS = 50, LOW = 0.25;
+const DAYS = [7, 28, 90], EVERY_MS = 60000, HIGH = 140, LEFT = 46, NARROW_DAYS = 14, USERS = 50, WHYS = 8, LOW = 0.25;
 const COLUMNS = [["gpu", "GPU"], ["gpu-memory", "GPU memory"], ["cores", "Cores"], ["host-memory", "Host memory"], ["time", "Time"]];
 let shown = null, loaded = 0;
 
@@ -59,7 +59,7 @@ function Shared() {  // what the night has worked out of the day before: in word
   const alone = one => `${short(one.alone_h[0])} h${one.alone_h[2] - one.alone_h[1] < 0.05 ? "" : ` (${short(one.alone_h[1])} to ${short(one.alone_h[2])})`}`;
   return html`<h2>What sharing did for you <small>${day}, worked out in the night</small></h2>
     <p class="said">${own ? html`Your ${count(own.jobs, "job")} had ${short(own.gpu_h)} GPU hours and took ${short(own.took_h)} h from submission to end; each alone on its GPUs in FIFO they would have taken ${alone(own)}. ${own.slowed ? html`${own.slowed === 1 ? "One was" : `${own.slowed} were`} slowed: ${
-      own.slowed_jobs.map((one, at) => html`${at ? ", " : ""}${jobLink(one.job)} ${one.ratio.toFixed(2)} ×`)}.` : "None was slowed by more than 5 %."}` : "No job of yours came and ended on that day."}</p>
+      own.slowed_jobs.map((one, at) => html`${at ? ", " : ""}${jobLink(one.job)} ${one.ratio.toFixed(2)} ×`)}${own.slowed > own.slowed_jobs.length ? ` and ${own.slowed - own.slowed_jobs.length} more` : ""}.` : "None was slowed by more than 5 %."}` : "No job of yours came and ended on that day."}</p>
     <table class="sh"><thead><tr><th>User</th><th class="r wd">Jobs</th><th class="r">GPU hours</th><th class="r">Took</th><th class="r">Alone in FIFO</th><th class="r">Slowed</th></tr></thead><tbody>${users.map(one => html`<tr key=${one.user} class=${one.user === known.user ? "mine" : ""}>
       <td>${one.user === "all" ? html`<b>all</b>` : html`<${Name} of=${one.user} most=${14} />`}</td><td class="r wd">${one.jobs}</td><td class="r">${short(one.gpu_h)}</td><td class="r">${short(one.took_h)} h</td><td class="r">${alone(one)}</td><td class="r">${one.slowed ? `${one.slowed}, to ${one.slowed_ratio.toFixed(2)} ×` : "0"}</td></tr>`)}</tbody></table>`;
 }
@@ -90,10 +90,10 @@ export function View() {
           ${COLUMNS.map(([key]) => html`<td class=${`r${ratios[key] < LOW ? " wa" : ""}`} key=${key}>${ratios[key] === undefined ? html`<span class="q" title="unknown">${narrow ? "–" : "unknown"}</span>` : `${ratios[key] < LOW ? "▲ " : ""}${Math.round(ratios[key] * 100)} %`}</td>`)}</tr>`;
       })}</tbody></table></div>` : html`<p class="lead">No job yet: <code>colane submit -- python train.py</code></p>`}
     ${rows.length > USERS ? html`<p class="lead">${rows.length - USERS} users more: <code>colane usage</code></p>` : ""}
-    <div class="half"><div><h2>What would help you most</h2>${mine?.notes.length ? html`<ol class="notes">${mine.notes.map(one => html`<li key=${`${one.job} ${one.what}`}>${jobLink(one.job)} <b><${Name} of=${one.name} /></b>${one.jobs > 1 ? ` and ${one.jobs - 1} like it` : ""}: <bdi>${one.sentence}</bdi>${one.flag ? html` <code>${one.flag}</code>` : ""}</li>`)}</ol>`
+    <div class="half"><div><h2>What would help you most</h2>${mine?.notes.length ? html`<ol class="notes">${mine.notes.map(one => html`<li key=${`${one.job} ${one.what}`}>${jobLink(one.job)} <b><${Name} of=${one.name} /></b>${one.jobs > 1 ? ` and ${one.jobs - 1} like it` : ""}: <bdi>${one.sentence}</bdi>${one.flag ? html` <code>${one.flag}</code>` : ""}</li>`)}</ol>${mine.notes_left_out ? html`<p class="lead">${count(mine.notes_left_out, "note")} more, of jobs with less GPU time</p>` : ""}`
       : html`<p class="lead">${mine ? "Nothing: your jobs used what they asked for." : "Nothing is known of jobs of yours that ran for a minute."}</p>`}</div>
-    <div><h2>Where your waiting went ${waitsAll ? html`<small>${lasting(waitsAll)}, added up over your jobs</small>` : ""}</h2>${waits.length ? html`<table><tbody>${waits.slice(0, 8).map(one => html`<tr key=${one.why}><td><a class="lk" href=${`#/queue?why=${one.why}`}>${one.why}</a></td>
-      <td><span class="pb lg"><i style=${{ width: `${one.waited_s / waitsAll * 100}%` }}></i></span></td><td class="r">${lasting(one.waited_s)}</td></tr>`)}</tbody></table>` : html`<p class="lead">No job of yours has waited for a minute.</p>`}</div></div>
+    <div><h2>Where your waiting went ${waitsAll ? html`<small>${lasting(waitsAll)}, added up over your jobs</small>` : ""}</h2>${waits.length ? html`<table><tbody>${waits.slice(0, WHYS).map(one => html`<tr key=${one.why}><td><a class="lk" href=${`#/queue?why=${one.why}`}>${one.why}</a></td>
+      <td><span class="pb lg"><i style=${{ width: `${one.waited_s / waitsAll * 100}%` }}></i></span></td><td class="r">${lasting(one.waited_s)}</td></tr>`)}</tbody></table>${waits.length > WHYS ? html`<p class="lead">${count(waits.length - WHYS, "reason")} more, ${lasting(waits.slice(WHYS).reduce((sum, one) => sum + one.waited_s, 0))} in all</p>` : ""}` : html`<p class="lead">No job of yours has waited for a minute.</p>`}</div></div>
     <${Shared} />
     <footer>As JSON: <a class="lk" href=${`/usage?since_s=${since}`}>usage</a>, <a class="lk" href=${`/usage/days?days=${shown.many}`}>by day</a>, <a class="lk" href=${`/usage/used?days=${shown.many}`}>used of asked</a>, <a class="lk" href=${`/usage/waiting?days=${shown.many}`}>waiting</a>, <a class="lk" href="/usage/shared">sharing</a></footer>`;
 }
