@@ -12,7 +12,7 @@ import pytest
 from colane.client.client import Client
 from colane.lab.demo import cores as demo_cores
 from colane.lab.demo.cores import Watching, has_settled, publish
-from colane.lab.report.elastic_plots import CoreSample
+from colane.lab.report.mixed import CoreSample
 from colane.settings.table import CORE_TUNER, DEVICES
 from tests.cli.conftest import Colane
 

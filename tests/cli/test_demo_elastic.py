@@ -14,7 +14,7 @@ import pytest
 from colane.client.client import Client
 from colane.lab.demo import elastic as demo_elastic
 from colane.lab.demo.elastic import JOBS, SizeWatch, publish, read_losses, request
-from colane.lab.report.elastic_plots import ThroughputCurve
+from colane.lab.report.measured import ThroughputCurve
 from colane.settings.table import DEVICES, TOPOLOGY
 from colane.workloads import data_parallel
 

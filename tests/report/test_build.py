@@ -16,7 +16,7 @@ from colane.foresee.judged import Foretold, judged, judged_rows
 from colane.foresee.said import QuoteBounds
 from colane.lab.report.foreseen import foreseen_table, shared_table
 from colane.lab.report.html import JOB_ROWS_MAX, OPEN_ROWS_MAX, Picture, page, without_equal
-from colane.lab.report.profile_plots import Boundary
+from colane.lab.report.measured import Boundary
 from colane.lab.report.records import JobTime, RunGroup
 from colane.lab.report.tables import Table, TableColumn
 from colane.lab.report.writer import build

@@ -22,11 +22,10 @@ from colane.cli import app
 from colane.foresee.foreseer import METHODS
 from colane.foresee.judged import HORIZONS
 from colane.lab.report import elastic_plots, plots, profile_plots, simulated_plots, style, time_plots, timeline
-from colane.lab.report.elastic_plots import DeviceSpan, LossPoint, ThroughputCurve
 from colane.lab.report.foreseen import foreseen_plot
-from colane.lab.report.measured import SetPoint
+from colane.lab.report.measured import Boundary, SetPoint, ThroughputCurve
 from colane.lab.report.metrics import StepTimes
-from colane.lab.report.profile_plots import Boundary
+from colane.lab.report.mixed import DeviceSpan, LossPoint
 from colane.lab.report.records import JobTime
 from colane.lab.report.simulated import ClusterCurves, Interval
 from colane.lab.studies import figures

@@ -3,9 +3,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from colane.lab.report.elastic_plots import ThroughputCurve
-from colane.lab.report.measured import summarise_sets
-from colane.lab.report.profile_plots import Boundary
+from colane.lab.report.measured import Boundary, ThroughputCurve, summarise_sets
 from colane.lab.report.profiles import (
     Findings,
     drawings,

@@ -119,10 +119,15 @@ def profile(
     if words == [LIST]:
         raise MisuseError("profile list: what is known is shown by colane profile --list; a program is ./list")
     _check(ctx.params)
-    _check_gpus(gpus)
+    try:
+        parse_sizes(gpus or "1")
+    except ValueError as error:
+        raise MisuseError(f"--gpus: {error}") from error
     with jobs.client() as scheduler:
         if show_list:
-            _show_all(scheduler, out, as_json=as_json)
+            from colane.lab.commands.profile_output import show_all  # noqa: PLC0415 - imported late
+
+            show_all(scheduler, out, as_json=as_json)
         elif kernels is not None:
             _take_kernels(scheduler, ctx.params)
         else:
@@ -148,16 +153,6 @@ def _check(params: Mapping[str, Any]) -> None:
             raise MisuseError(f"--{chosen[0].replace('_', '-')}: name the jobs as words: resnet18:64 vgg11:64")
         if params["gpus"] not in {None, "1"}:
             raise MisuseError("--gpus: sets are measured on one GPU")
-
-
-def _check_gpus(text: str | None) -> None:
-    """Judge the numbers of GPUs before any request."""
-    if text is None:
-        return
-    try:
-        parse_sizes(text)
-    except ValueError as error:
-        raise MisuseError(f"--gpus: {error}") from error
 
 
 def _asked(params: Mapping[str, Any]) -> Asked:
@@ -199,12 +194,6 @@ def _run(session: Session, subjects: Sequence[Subject], params: Mapping[str, Any
     if len(subjects) < max(size, 2):
         raise MisuseError(f"profile: name at least {max(size, 2)} jobs: resnet18:64 vgg11:64, or job files")
     session.measure_sets(sets_of(subjects, size), modes_for(subjects, mps=params["mps"]))
-
-
-def _show_all(scheduler: Client, out: Path | None, *, as_json: bool) -> None:
-    from colane.lab.commands.profile_output import show_all  # noqa: PLC0415 - imported late
-
-    show_all(scheduler, out, as_json=as_json)
 
 
 def _take_kernels(scheduler: Client, params: Mapping[str, Any]) -> None:

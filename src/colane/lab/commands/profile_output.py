@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -12,16 +12,18 @@ from colane.cli import output
 from colane.cli.errors import writing
 from colane.cli.output import ScreenColumn
 from colane.client.knowledge import encode_measurement, encode_profile, read_measurements, read_profiles
+from colane.lab.report.measured import Boundary, ThroughputCurve, summarise_sets, verdict
+from colane.lab.report.profiles import Findings, profiles_table, scaling_table, source_text, summary_object, write
+from colane.lab.report.prose import duration
+from colane.lab.report.tables import Table, sets_table
+from colane.perf.beliefs import Beliefs
+from colane.perf.scaling import fitted_step_s
 
 if TYPE_CHECKING:
     from colane.api.jobs import JobObject
     from colane.client.client import Client
     from colane.client.profile_session import Session
     from colane.client.profiling import Subject
-    from colane.lab.report.elastic_plots import ThroughputCurve
-    from colane.lab.report.profile_plots import Boundary
-    from colane.lab.report.profiles import Findings
-    from colane.lab.report.tables import Table
     from colane.model.profile import Profile, SetMeasurement, Value
 
 CLEAR_LINE: Final = "\r\x1b[2K"
@@ -77,8 +79,6 @@ def report(session: Session, subjects: Sequence[Subject], out: Path | None, *, a
 
 def show_all(scheduler: Client, out: Path | None, *, as_json: bool) -> None:
     """Print all that is known."""
-    from colane.lab.report.profiles import Findings  # noqa: PLC0415 - matplotlib comes with it
-
     profiles, measurements = list(read_profiles(scheduler).values()), read_measurements(scheduler)
     boundaries, notes = fit_boundaries(profiles, measurements)
     found = Findings(
@@ -96,8 +96,6 @@ def show_all(scheduler: Client, out: Path | None, *, as_json: bool) -> None:
 
 def findings_of(session: Session, subjects: Iterable[Subject]) -> Findings:
     """Return what a round found, with the predictor fitted to all sets the scheduler knows."""
-    from colane.lab.report.profiles import Findings  # noqa: PLC0415 - as above
-
     scheduler = session.profiler.client
     known, measured = read_profiles(scheduler), read_measurements(scheduler)
     boundaries, notes = fit_boundaries(known.values(), measured) if session.sets else ({}, [])
@@ -119,17 +117,11 @@ def scaling_of(profiles: Iterable[Profile]) -> dict[str, ThroughputCurve]:
         if profile.step_s is not None and profile.step_s.value > 0:
             kind = str(profile.key._replace(gpus=1))
             steps_s.setdefault(kind, {})[profile.key.gpus] = profile.step_s.value
-    return {kind: _curve(known) for kind, known in sorted(steps_s.items()) if len(known) > 1}
-
-
-def _curve(known: Mapping[int, float]) -> ThroughputCurve:
-    from colane.lab.report.elastic_plots import ThroughputCurve  # noqa: PLC0415 - matplotlib comes with it
-    from colane.perf.scaling import fitted_step_s  # noqa: PLC0415 - imported late
-
-    return ThroughputCurve(
-        {gpus: 1 / step_s for gpus, step_s in sorted(known.items())},
-        {gpus: 1 / fitted_step_s(known, gpus) for gpus in range(min(known), max(known) + 1)},
-    )
+    return {
+        kind: ThroughputCurve.of(known, {n: fitted_step_s(known, n) for n in range(min(known), max(known) + 1)})
+        for kind, known in sorted(steps_s.items())
+        if len(known) > 1
+    }
 
 
 def fit_boundaries(
@@ -139,8 +131,6 @@ def fit_boundaries(
 
     Sets of several GPU types are not mixed: the type with the most sets is fitted.
     """
-    from colane.perf.beliefs import Beliefs  # noqa: PLC0415 - imported late
-
     known, measured = list(profiles), list(measurements)
     boundaries, notes = {}, []
     for sharing in sorted({m.sharing for m in measured}):
@@ -150,8 +140,6 @@ def fit_boundaries(
         beliefs = Beliefs(profiles=known, measurements=chosen)
         line, sets = beliefs.line(kind, sharing), len(beliefs.points(kind, sharing))
         if line is not None:
-            from colane.lab.report.profile_plots import Boundary  # noqa: PLC0415 - matplotlib comes with it
-
             boundaries[sharing] = Boundary(line.w0, line.w1, line.w2)
         else:
             need = beliefs.config.sets_min
@@ -166,15 +154,11 @@ def write_files(found: Findings, out: Path | None) -> list[Path]:
     """
     if out is None:
         return []
-    from colane.lab.report.profiles import write  # noqa: PLC0415 - as above
-
     with writing(f"--out: {out}"):
         return list(write(found, out, title="Colane profiles"))
 
 
 def _object(found: Findings, files: Iterable[Path], failures: Iterable[str]) -> dict[str, Any]:
-    from colane.lab.report.profiles import summary_object  # noqa: PLC0415 - as above
-
     profiles = [{**encode_profile(p), "step_sampled_s": found.sampled_step_s.get(p.key)} for p in found.profiles]
     summary = summary_object(found)
     return {
@@ -187,10 +171,6 @@ def _object(found: Findings, files: Iterable[Path], failures: Iterable[str]) -> 
 
 
 def _print_tables(found: Findings) -> None:
-    from colane.lab.report.measured import summarise_sets  # noqa: PLC0415 - as above
-    from colane.lab.report.profiles import profiles_table, scaling_table  # noqa: PLC0415
-    from colane.lab.report.tables import sets_table  # noqa: PLC0415
-
     _print_table(profiles_table(found.profiles, found.sampled_step_s))
     if found.scaling:
         output.say()
@@ -209,8 +189,6 @@ def _print_table(table: Table) -> None:
 
 
 def _print_rest(found: Findings, files: Sequence[Path]) -> None:
-    from colane.lab.report.measured import summarise_sets, verdict  # noqa: PLC0415 - as above
-
     output.say()
     if found.measurements:
         output.say(verdict(summarise_sets(found.measurements)))
@@ -221,8 +199,6 @@ def _print_rest(found: Findings, files: Sequence[Path]) -> None:
 
 
 def _fields(profile: Profile, sampled_s: float | None) -> list[tuple[str, str]]:
-    from colane.lab.report.prose import duration  # noqa: PLC0415 - as above
-
     def seconds(value: Value | None) -> str:
         return duration(None if value is None else value.value)
 
@@ -248,8 +224,6 @@ def _with_source(value: Value | None, show: Any, unknown: str) -> str:  # noqa: 
 
 
 def _source(value: Value | None) -> str:
-    from colane.lab.report.profiles import source_text  # noqa: PLC0415 - as above
-
     return source_text(value) or "unknown"
 
 

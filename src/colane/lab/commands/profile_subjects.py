@@ -15,17 +15,21 @@ from colane.cli.errors import FailureError, MisuseError
 from colane.cli.submit.command import shell_environment
 from colane.cli.submit.jobfile import SUFFIXES, merged, read_job_file
 from colane.client.client import Client
-from colane.client.knowledge import read_profiles
+from colane.client.knowledge import encode_profile, read_profiles
 from colane.client.profiling import ProfileError, Subject, gpu_type_of
+from colane.devices.kernels import KernelTrace, KernelTraceError, read_trace
 from colane.lab.commands.profile_output import write_files
+from colane.lab.report.profiles import Findings
 from colane.model.field_values import check_sizes, parse_sizes
 from colane.model.profile import ProfileKey
 from colane.model.words import count, percent
+from colane.server.ground.access import user_name
+from colane.server.submitting.family import derive_family
+from colane.workloads import catalogue
 
 if TYPE_CHECKING:
     from colane.api.jobs import JobRequestObject
     from colane.api.nodes import NodeObject
-    from colane.devices.kernels import KernelTrace
     from colane.model.profile import Profile
 
 
@@ -35,12 +39,18 @@ def take_kernels(scheduler: Client, subject: Subject, path: Path, out: Path | No
     A value that was measured while the job ran (NVML GPM) stays: only values from one source may be summed. Raises
     MisuseError: the file is no such trace. Raises FailureError: it cannot be read.
     """
-    trace = _read(path)
+    try:
+        trace = read_trace(path)
+    except KernelTraceError as error:
+        raise MisuseError(f"--kernels: {path}: {error}") from error
+    except OSError as error:
+        raise FailureError(f"--kernels: {path} cannot be read: {error.strerror}") from error
     values = {"occupancy": trace.occupancy, "bandwidth": trace.bandwidth}
     declared = {name: {"value": v, "by": trace.by} for name, v in values.items() if v is not None}
     scheduler.declare_profile({"key": subject.key._asdict(), **declared})
     profile = read_profiles(scheduler)[subject.key]
-    files = write_files(_findings(subject, profile, trace), out)
+    kernels = {quantity: {subject.name: found} for quantity, found in trace.histogram_values().items() if found}
+    files = write_files(Findings(profiles=[profile], kernels=kernels), out)
     if as_json:
         output.print_json(_object(subject, profile, trace, files))
         return
@@ -49,24 +59,6 @@ def take_kernels(scheduler: Client, subject: Subject, path: Path, out: Path | No
         output.say(line)
     if files:
         output.say(f"page: {files[0]}; figures in {files[0].parent}: {len(files) - 2}")
-
-
-def _read(path: Path) -> KernelTrace:
-    from colane.devices.kernels import KernelTraceError, read_trace  # noqa: PLC0415 - imported late
-
-    try:
-        return read_trace(path)
-    except KernelTraceError as error:
-        raise MisuseError(f"--kernels: {path}: {error}") from error
-    except OSError as error:
-        raise FailureError(f"--kernels: {path} cannot be read: {error.strerror}") from error
-
-
-def _findings(subject: Subject, profile: Profile, trace: KernelTrace) -> Any:  # noqa: ANN401 - imported late
-    from colane.lab.report.profiles import Findings  # noqa: PLC0415 - matplotlib comes with it
-
-    kernels = {quantity: {subject.name: found} for quantity, found in trace.histogram_values().items() if found}
-    return Findings(profiles=[profile], kernels=kernels)
 
 
 def _fields(subject: Subject, trace: KernelTrace) -> list[tuple[str, str]]:
@@ -96,8 +88,6 @@ def _kept(profile: Profile, trace: KernelTrace) -> list[str]:
 
 
 def _object(subject: Subject, profile: Profile, trace: KernelTrace, files: list[Path]) -> dict[str, Any]:
-    from colane.client.knowledge import encode_profile  # noqa: PLC0415 - imported late
-
     return {
         "key": subject.key._asdict(),
         "by": trace.by,
@@ -251,16 +241,11 @@ def _complete(request: JobRequestObject) -> JobRequestObject:
         return request | _built_in(request)
     if not request.get("command"):
         raise MisuseError("profile: the job has neither a command nor a model_name")
-    from colane.server.ground.access import user_name  # noqa: PLC0415 - imported late
-    from colane.server.submitting.family import derive_family  # noqa: PLC0415
-
     user = request.get("user") or user_name(os.geteuid())  # as the scheduler knows its caller
     return request | {"family": request.get("family") or derive_family(request["command"], request["workdir"], user)}
 
 
 def _built_in(request: Mapping[str, Any]) -> JobRequestObject:
-    from colane.workloads import catalogue  # noqa: PLC0415 - imported late
-
     fields = {name: request[name] for name in (*catalogue.FIELDS, *catalogue.EXTRA_FIELDS) if name in request}
     problems = catalogue.problems(fields, request["workdir"])
     if problems:

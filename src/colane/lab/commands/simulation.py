@@ -9,10 +9,14 @@ from contextlib import contextmanager
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Final
 
+from colane.lab.simulate.beliefs import describe
 from colane.lab.simulate.config import described
+from colane.lab.simulate.gaps import gaps_of
+from colane.lab.simulate.generators import is_generator
 from colane.lab.simulate.request import Loaded, Request
 from colane.lab.simulate.watchers import Story, lines
 from colane.lab.traces.costs import Costs
+from colane.lab.traces.units import odd_units
 from colane.model.words import count
 
 if TYPE_CHECKING:
@@ -93,10 +97,6 @@ def _costs(request: Request, loaded: Loaded) -> list[dict[str, Any]]:
 
 def notes(request: Request, loaded: Loaded) -> Iterator[str]:
     """What people should know of the inputs."""
-    from colane.lab.simulate.beliefs import describe  # noqa: PLC0415 - imported late
-    from colane.lab.simulate.gaps import gaps_of  # noqa: PLC0415 - imported late
-    from colane.lab.traces.units import odd_units  # noqa: PLC0415 - imported late
-
     yield f"World: {loaded.world.name}."
     yield f"Belief: {describe(request.belief, request.noise)}."
     workload = loaded.workload
@@ -114,19 +114,15 @@ def notes(request: Request, loaded: Loaded) -> Iterator[str]:
         yield f"Submission times are divided by {request.time_scale:g}."
     nodes, gpus = len(loaded.cluster.nodes), loaded.cluster.gpus
     yield f"Cluster: {loaded.cluster.name}, {count(f'{nodes:,}', 'node')}, {count(f'{gpus:,}', 'GPU')}."
-    yield from _said_of_nodes(loaded)
+    counts = Counter(str(event.kind) for event in loaded.cluster.events)
+    if counts:
+        yield f"Node events: {', '.join(f'{counts[kind]:,} {kind}' for kind in sorted(counts))}."
     yield from map(_said_of_costs, _costs(request, loaded))
     saving = sum(job.spec.preemptible for job in workload.jobs)
     yield f"{saving:,} of {count(f'{len(workload.jobs):,}', 'job')} save their state and may be stopped for others."
     types = sorted({gpu.type for node in loaded.cluster.nodes for gpu in node.gpus})
     for gap in gaps_of(loaded.world, loaded.workload.jobs, types):
         yield f"Not known: {gap}."
-
-
-def _said_of_nodes(loaded: Loaded) -> Iterator[str]:
-    counts = Counter(str(event.kind) for event in loaded.cluster.events)
-    if counts:
-        yield f"Node events: {', '.join(f'{counts[kind]:,} {kind}' for kind in sorted(counts))}."
 
 
 def _said_of_costs(costs: Mapping[str, Any]) -> str:
@@ -137,8 +133,6 @@ def _said_of_costs(costs: Mapping[str, Any]) -> str:
 
 def seed_notes(request: Request, seeds: int) -> Iterator[str]:
     """What people should know of several seeds."""
-    from colane.lab.simulate.generators import is_generator  # noqa: PLC0415 - imported late
-
     if seeds > 1 and not is_generator(request.trace) and request.belief != "profiled":
         yield "All seeds are alike: the trace is no generator's, and no noise is drawn."
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -21,7 +21,7 @@ from colane.settings.table import ADDRESS
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
-    from colane.lab.studies.file import CellKey, StudyPlan
+    from colane.lab.studies.file import StudyPlan
     from colane.lab.studies.run import KeptCells, Results
     from colane.lab.studies.work import CellEnd, Worked
 
@@ -135,7 +135,11 @@ def study(
     except ValueError as error:
         raise MisuseError(str(error)) from error
     if found.stale and not again:
-        raise MisuseError(_told(found.stale, out))
+        names = ", ".join(Counter(name for differing in found.stale.values() for name in differing))
+        raise MisuseError(
+            f"--out: {count(len(found.stale), 'simulation')} kept in {out} had other inputs ({names}); "
+            "simulate them anew with --again, or name another directory"
+        )
     there = elsewhere(address) if found.missing or found.stale else None
     worked = simulate_missing(plan, out, found, processes or os.cpu_count() or 1, _progress(plan, found), there)
     made = results(plan, out, found.inputs)
@@ -147,14 +151,6 @@ def study(
             write_parquet([path for path in written if path.suffix == ".csv"])
     _print(made, written, as_json=as_json)
     _leave(made, worked)
-
-
-def _told(stale: Mapping[CellKey, tuple[str, ...]], out: Path) -> str:
-    names = Counter(name for differing in stale.values() for name in differing)
-    return (
-        f"--out: {count(len(stale), 'simulation')} kept in {out} had other inputs ({', '.join(names)}); "
-        "simulate them anew with --again, or name another directory"
-    )
 
 
 def _progress(plan: StudyPlan, found: KeptCells) -> Callable[[CellEnd], None]:

@@ -26,26 +26,21 @@ if TYPE_CHECKING:
     from rich.text import Text
     from rich.tree import Tree
 
-    from colane.api.nodes import GpuObject, NodeObject
+    from colane.api.nodes import NodeObject
 
 
 STATE_STYLES: Final = {"free": "green", "used": "yellow", "unhealthy": "red"}
-LINK_STYLES: Final = {
-    LinkKind.SELF: "dim",
-    LinkKind.NVLINK: "bold green",
-    LinkKind.PIX: "green",
-    LinkKind.PXB: "cyan",
-    LinkKind.PHB: "yellow",
-    LinkKind.NODE: "yellow",
-    LinkKind.SYS: "red",
+LINKS: Final[Mapping[LinkKind, tuple[str, str]]] = {
+    LinkKind.SELF: ("dim", ""),
+    LinkKind.NVLINK: ("bold green", ""),
+    LinkKind.PIX: ("green", "one PCIe bridge"),
+    LinkKind.PXB: ("cyan", "several PCIe bridges"),
+    LinkKind.PHB: ("yellow", "the host's PCIe bridge"),
+    LinkKind.NODE: ("yellow", "the host, within one NUMA node"),
+    LinkKind.SYS: ("red", "the link between sockets"),
 }
-CROSSES: Final = {
-    LinkKind.PIX: "one PCIe bridge",
-    LinkKind.PXB: "several PCIe bridges",
-    LinkKind.PHB: "the host's PCIe bridge",
-    LinkKind.NODE: "the host, within one NUMA node",
-    LinkKind.SYS: "the link between sockets",
-}
+"""How each kind of link is shown, and what it crosses."""
+
 PIPE_COLUMNS: Final = 240  # a pipe has no width: nothing is folded there
 
 
@@ -120,23 +115,20 @@ def matrix(topology: Topology) -> Table:
     for gpu in range(topology.gpus):
         table.add_column(str(gpu), justify="center", no_wrap=True)
     for gpu, row in enumerate(topology.links):
-        table.add_row(str(gpu), *(Text(word(link), style=LINK_STYLES[link.kind]) for link in row))
+        table.add_row(str(gpu), *(Text(word(link), style=LINKS[link.kind][0]) for link in row))
     return table
 
 
 def legend(topology: Topology) -> list[str]:
     """Return what each kind of link is and can do, best first; of equal ones the slowest."""
-    return [f"{said(link)}: {_crosses(link)}" for link in distinct_links(topology)]
+    links = distinct_links(topology)
+    return [f"{said(link)}: {LINKS[link.kind][1] or count(link.lanes, 'NVLink')}" for link in links]
 
 
 def said(link: Link) -> str:
     """Return a link with its bandwidth in one direction, where that is known: `NV2 50 GB/s`."""
     bandwidth = link.bandwidth_bytes_per_s
     return f"{word(link)} {bandwidth / 1e9:.3g} GB/s" if bandwidth else word(link)
-
-
-def _crosses(link: Link) -> str:
-    return count(link.lanes, "NVLink") if link.kind is LinkKind.NVLINK else CROSSES[link.kind]
 
 
 PICTURES: Final = (".png", ".svg")
@@ -237,14 +229,9 @@ def _machine(node: NodeObject) -> Machine:
     on = {
         gpu["index"]: tuple(job["id"] for jobs in lanes.get(gpu["index"], {}).values() for job in jobs) for gpu in gpus
     }
-    states = {gpu["index"]: _state(node, gpu, on[gpu["index"]]) for gpu in gpus}
+    lost = {gpu["index"] for gpu in gpus if node["lost"] or not gpu["healthy"]}
+    states = {gpu: "unhealthy" if gpu in lost else "used" if ids else "free" for gpu, ids in on.items()}
     return Machine(node["name"], topology, tuple(gpu["type"] for gpu in gpus), states, on, notes)
-
-
-def _state(node: NodeObject, gpu: GpuObject, on: tuple[int, ...]) -> str:
-    if node["lost"] or not gpu["healthy"]:
-        return "unhealthy"
-    return "used" if on else "free"
 
 
 def _object(machine: Machine, *, live: bool) -> dict[str, Any]:

@@ -82,12 +82,11 @@ def check(  # noqa: PLR0913, PLR0917 - an argument for each of its options
     machines = _cluster(cluster)
     if multi_node and machines is None:
         raise MisuseError("--multi-node: which jobs are larger than a node? name the machines with --cluster")
-    workload = _ended(
-        _workload(trace, format_of(trace_format, columns), seed, machines, tables, skip_bad_rows=True), outcome
-    )
     from colane.lab.traces.check import check_trace  # noqa: PLC0415 - imported late
     from colane.lab.traces.workload import spread_large  # noqa: PLC0415
 
+    read_as = format_of(trace_format, columns)
+    workload = _ended(_workload(trace, read_as, seed, machines, tables, skip_bad_rows=True), outcome)
     if multi_node and machines is not None:
         workload = spread_large(workload, machines.gpus_max)
     findings = check_trace(workload, machines)
@@ -109,9 +108,8 @@ def convert(
     """Write a trace as Colane's own CSV, every column with its unit."""
     from colane.lab.traces.readers import colane_csv  # noqa: PLC0415 - imported late
 
-    workload = _ended(
-        _workload(trace, format_of(trace_format, columns), seed, None, tables, skip_bad_rows=skip_bad_rows), outcome
-    )
+    read_as = format_of(trace_format, columns)
+    workload = _ended(_workload(trace, read_as, seed, None, tables, skip_bad_rows=skip_bad_rows), outcome)
     if out.exists() and Path(trace).exists() and out.samefile(trace):
         raise MisuseError(f"{out}: is the trace itself; name another file to write")
     with writing(f"{out}:"):
@@ -151,13 +149,7 @@ def format_of(trace_format: str | None, columns: str | None) -> str | None:
 
 
 def _workload(
-    trace: str,
-    trace_format: str | None,
-    seed: int,
-    cluster: Cluster | None,
-    tables: Path | None,
-    *,
-    skip_bad_rows: bool,
+    trace: str, read_as: str | None, seed: int, cluster: Cluster | None, tables: Path | None, *, skip_bad_rows: bool
 ) -> Workload:
     from colane.lab.simulate.generators import is_generator, make_workload  # noqa: PLC0415 - imported late
     from colane.lab.simulate.request import SAMPLE  # noqa: PLC0415
@@ -171,7 +163,7 @@ def _workload(
             return make_workload(trace, seed=seed, gpus=cluster.gpus if cluster else 1, tables=tables)
         if trace == SAMPLE:
             return read.sample()
-        workload = read.read(trace, trace_format, skip_bad_rows=skip_bad_rows, keep_cpu_only=True)
+        workload = read.read(trace, read_as, skip_bad_rows=skip_bad_rows, keep_cpu_only=True)
         return with_known_lengths(workload, tables)
     except ValueError as error:
         raise MisuseError(str(error)) from error

@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
@@ -99,8 +99,9 @@ def demo(
         failed += lost
         _show(made["mixed"], as_json=as_json)
     said = simulate_elsewhere(out, screen) if paper is None and not mixed else []
-    if as_json:
-        _print_json(made, said)
+    if as_json:  # one document: the summary of the only batch, or of each by name with what was said of other machines
+        found = {name: json.loads(report.summary_json.read_text(encoding="utf-8")) for name, report in made.items()}
+        output.print_json({**found, "elsewhere": said} if len(found) > 1 else next(iter(found.values())))
     if failed:
         raise FailureError(f"{failed} of the jobs did not succeed; their last words stand above")
 
@@ -200,9 +201,3 @@ def _show(made: Report, *, as_json: bool) -> None:
 
     if not as_json:
         print_report(made)
-
-
-def _print_json(made: Mapping[str, Report], said: Sequence[str]) -> None:
-    """One document: the summary of the only batch, or those of both by name with what was said of other machines."""
-    found = {name: json.loads(report.summary_json.read_text(encoding="utf-8")) for name, report in made.items()}
-    output.print_json({**found, "elsewhere": said} if len(found) > 1 else next(iter(found.values())))

@@ -14,12 +14,12 @@ from colane.cli import output
 from colane.cli.service.command import node_name
 from colane.engines.local import LocalConfig
 from colane.lab.demo.watch import HEARTBEAT_S, DemoWatch
+from colane.lab.report.mixed import CoreSample
 
 if TYPE_CHECKING:
     from colane.api.jobs import JobObject, JobRequestObject
     from colane.api.of_record import ProgressObject
     from colane.engines.local import LocalEngine
-    from colane.lab.report.elastic_plots import CoreSample
 
 WINDOW: Final = "4s"  # each number of cores is tried so long; the paper's 90 s would make an hour of it
 
@@ -58,8 +58,6 @@ class Watching(DemoWatch):
         return super().submit(name, request, **env)
 
     def note(self, number: int, job: JobObject, now_s: float) -> None:
-        from colane.lab.report.elastic_plots import CoreSample  # noqa: PLC0415 - matplotlib comes with it
-
         cores = job["throttle"]["cores"] if job["throttle"] else job["booked_cores"]
         runs = job["state"] in {"launching", "running", "running-protected"}
         count = (len(cores) or len(os.sched_getaffinity(0))) if runs else 0
@@ -121,12 +119,8 @@ def training(*, workers: int, side: int) -> JobRequestObject:
 
 def _tune(stack: LocalEngine, watching: Watching, number: int) -> None:
     """Until its cores are found, and a little longer."""
-
-    def found(live: dict[int, JobObject]) -> bool:
-        return number not in live or has_settled(live[number])
-
     watching.until(stack, lambda live: number not in live or live[number]["steps"] > 0, START_MAX_S)
-    if not watching.until(stack, found, SEARCH_MAX_S):
+    if not watching.until(stack, lambda live: number not in live or has_settled(live[number]), SEARCH_MAX_S):
         output.note("the search has not ended within its time: this machine is busy")
     watching.until(stack, lambda _: False, AFTER_S)
 
@@ -160,9 +154,8 @@ def publish(watching: Watching, out: Path, *, as_json: bool) -> None:
     from colane.lab.report.elastic_plots import speed_and_cores  # noqa: PLC0415
 
     with (out / "cores.csv").open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(("job", "at_s", "cores", "steps_per_s"))
-        writer.writerows((name, *one) for name, looks in watching.seen.items() for one in looks)
+        rows = ((name, *one) for name, looks in watching.seen.items() for one in looks)
+        csv.writer(file).writerows([("job", *CoreSample._fields), *rows])
     figure = style.save(speed_and_cores(watching.seen), out / "cores.png")
     summary = {name: _summary(looks) for name, looks in watching.seen.items()}
     if as_json:

@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import groupby, pairwise
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any, Final
@@ -16,7 +16,10 @@ from colane.cli import output
 from colane.cli.service.command import node_name
 from colane.engines.local import LocalConfig
 from colane.lab.demo.watch import HEARTBEAT_S, DemoWatch
+from colane.lab.report.measured import ThroughputCurve
+from colane.lab.report.mixed import DeviceSpan, LossPoint
 from colane.model.words import count
+from colane.perf.scaling import fitted_step_s
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -24,7 +27,6 @@ if TYPE_CHECKING:
     from colane.api.jobs import JobObject, JobRequestObject
     from colane.api.of_record import ProfileObject
     from colane.engines.local import LocalEngine
-    from colane.lab.report.elastic_plots import DeviceSpan, LossPoint, ThroughputCurve
 
 DEVICES: Final = 4
 BATCH: Final = 48
@@ -81,14 +83,10 @@ class SizeWatch(DemoWatch):
 
     def spans(self) -> dict[str, list[DeviceSpan]]:
         """Devices of each job from look to look; the last look at a job that has ended is its end."""
-        return {name: list(_spans(looks)) for name, looks in self.seen.items()}
-
-
-def _spans(looks: Sequence[tuple[float, int]]) -> Iterable[DeviceSpan]:
-    from colane.lab.report.elastic_plots import DeviceSpan  # noqa: PLC0415 - matplotlib comes with it
-
-    ends = [*[at_s for at_s, _ in looks[1:]], looks[-1][0]]
-    return (DeviceSpan(devices, at_s, end_s) for (at_s, devices), end_s in zip(looks, ends, strict=True))
+        return {
+            name: [DeviceSpan(n, at_s, end_s) for (at_s, n), (end_s, _) in pairwise([*looks, looks[-1]])]
+            for name, looks in self.seen.items()
+        }
 
 
 def stack_config(state_dir: Path, devices: str | None) -> LocalConfig:
@@ -143,18 +141,13 @@ def _curves(
 
     It learns nothing while other work uses the machine.
     """
-    from colane.lab.report.elastic_plots import ThroughputCurve  # noqa: PLC0415 - matplotlib comes with it
-    from colane.perf.scaling import fitted_step_s  # noqa: PLC0415 - imported late
-
     for profile in profiles:
         if profile["step_s"] is not None:
             key = profile["key"]
             steps_s.setdefault(key["family"], {})[key["gpus"]] = profile["step_s"]["value"]
     sizes = range(1, devices + 1)
     return {
-        family: ThroughputCurve(
-            {n: 1 / step_s for n, step_s in sorted(known.items())}, {n: 1 / fitted_step_s(known, n) for n in sizes}
-        )
+        family: ThroughputCurve.of(known, {n: fitted_step_s(known, n) for n in sizes})
         for family, known in sorted(steps_s.items(), reverse=True)
     }
 
@@ -169,11 +162,8 @@ def undisturbed(name: str, folder: Path) -> list[float]:
 
 def read_losses(path: Path) -> list[LossPoint]:
     """Steps as a job wrote them, in the order they were made."""
-    from colane.lab.report.elastic_plots import LossPoint  # noqa: PLC0415 - matplotlib comes with it
-
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-    cells = [line.split() for line in lines]
-    return [LossPoint(int(step), int(devices), float(loss)) for step, devices, loss in cells]
+    return [LossPoint(int(step), int(devices), float(loss)) for step, devices, loss in map(str.split, lines)]
 
 
 def publish(
@@ -204,7 +194,7 @@ def _summary(watch: SizeWatch, name: str, losses: Sequence[LossPoint], alone: Se
     each_once = [point.step for point in losses] == list(range(1, JOBS[name][1] + 1))
     return {
         "state": job["state"] if job else "unfinished",
-        "devices": _sizes(losses),
+        "devices": [devices for devices, _ in groupby(point.devices for point in losses)],
         "attempts": job["attempt"] if job else 0,
         "steps": len(losses),
         "loss_apart_ratio": apart,
@@ -213,11 +203,6 @@ def _summary(watch: SizeWatch, name: str, losses: Sequence[LossPoint], alone: Se
 
 
 LOSS_APART_MAX: Final = 1e-6  # sums over devices round differently; more than that is another training
-
-
-def _sizes(losses: Sequence[LossPoint]) -> list[int]:
-    sizes = [point.devices for point in losses]
-    return [size for place, size in enumerate(sizes) if place == 0 or sizes[place - 1] != size]
 
 
 def _told(said: Mapping[str, Any]) -> str:

@@ -197,10 +197,12 @@ class MixedWatcher:
         devices = tuple(f"{node['name']}/{gpu['index']}" for gpu in node["gpus"])
         deltas = {" + ".join(sorted(key.family for key in one.keys)): one.delta for one in sets}
         jobs = {job["name"]: self._job(job) for job in ended}
-        others = _others_ratio(ended)
+        samples = [sample["others_ratio"] for job in ended if (sample := job["progress"])]
+        known = [ratio for ratio in samples if ratio is not None]
         return MixedRun(
-            name=phase.name, devices=devices, cores=self._plan.cores, jobs=jobs, others_ratio=others, deltas=deltas
-        )
+            name=phase.name, devices=devices, cores=self._plan.cores, jobs=jobs, deltas=deltas,
+            others_ratio=sum(known) / len(known) if known else None,
+        )  # fmt: skip
 
     def _job(self, job: JobObject) -> MixedJob:
         name, first_s = job["name"], job["first_start_s"]
@@ -215,9 +217,3 @@ class MixedWatcher:
 
 
 RUNS: Final = frozenset({"launching", "running", "running-protected", "paused", "checkpointing", "stopping"})
-
-
-def _others_ratio(ended: Sequence[JobObject]) -> float | None:
-    """Mean part of the devices that others used, over the jobs that know it."""
-    known = [ratio for job in ended if (sample := job["progress"]) and (ratio := sample["others_ratio"]) is not None]
-    return sum(known) / len(known) if known else None

@@ -6,6 +6,7 @@ import os
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -88,15 +89,12 @@ class DemoPlan:
 
     def jobs(self, phase: DemoPhase) -> list[JobRequestObject]:
         """Return the batch of a phase."""
-        common = {
-            **self.job,
-            "workdir": str(Path.cwd()),
-            "env": self.env,
-            "python": sys.executable,
-            "labels": {LABEL: phase.name},
-        }
+        own = {"workdir": str(Path.cwd()), "env": self.env, "python": sys.executable, "labels": {LABEL: phase.name}}
         names = [(model, copy) for copy in range(1, COPIES + 1) for model in MODELS]
-        return [{**common, "model_name": model, "family": model, "name": f"{model}-{copy}"} for model, copy in names]
+        return [
+            {**self.job, **own, "model_name": model, "family": model, "name": f"{model}-{copy}"}
+            for model, copy in names
+        ]
 
     def arrivals(self, _phase: DemoPhase, _batch: Sequence[JobObject]) -> list[JobRequestObject]:
         """Return what is submitted while the batch runs: nothing."""
@@ -105,14 +103,9 @@ class DemoPlan:
     def stack_config(self, phase: DemoPhase, state_dir: Path, heartbeat_s: float) -> LocalConfig:
         """Return what to start for a phase."""
         return LocalConfig.of(
-            state_dir,
-            node_name(),
-            policy=phase.policy,
-            devices=self.devices,
-            mps=phase.mps,
-            heartbeat=heartbeat_s,
+            state_dir, node_name(), policy=phase.policy, devices=self.devices, mps=phase.mps, heartbeat=heartbeat_s,
             env=self.agent_env,
-        )
+        )  # fmt: skip
 
 
 def make_plan(devices: str | None, dataset_path: Path, iters: int | None) -> DemoPlan:
@@ -121,19 +114,13 @@ def make_plan(devices: str | None, dataset_path: Path, iters: int | None) -> Dem
         found = discover(devices).observe()
     except DeviceSpecError as error:
         raise MisuseError(str(error)) from error
-    data = _dataset(dataset_path.expanduser().absolute())
+    path, data = dataset_path.expanduser().absolute(), {"dataset": "digits"}  # those that come with scikit-learn
+    with suppress(cifar10.DatasetError, OSError):
+        cifar10.locate(path)
+        data = {"dataset": "cifar10", "dataset_path": str(path)}
     if found[0].is_cpu_device:
         return _cpu_plan(found, devices or "cpu:1", data, iters or CPU_ITERS)
     return _gpu_plan(found, devices, data, iters or PAPER_ITERS)
-
-
-def _dataset(path: Path) -> dict[str, Any]:
-    """Take CIFAR-10 where it lies, else the digits that come with scikit-learn."""
-    try:
-        cifar10.locate(path)
-    except (cifar10.DatasetError, OSError):
-        return {"dataset": "digits"}
-    return {"dataset": "cifar10", "dataset_path": str(path)}
 
 
 def _cpu_plan(devices: Sequence[Gpu], spec: str, data: dict[str, Any], iters: int) -> DemoPlan:

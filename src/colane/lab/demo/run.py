@@ -8,16 +8,18 @@ from typing import TYPE_CHECKING, Final
 
 from colane.api.jobs import JobObject
 from colane.cli import output
+from colane.client.knowledge import read_measurements
 from colane.engines.local import LocalEngine
+from colane.lab.commands.report import make_report
 from colane.lab.demo.mixed import MixedPlan, MixedWatcher
 from colane.lab.demo.plan import LABEL, DemoPhase
+from colane.lab.report.mixed import MixedRun, mechanism_sentences, mixed_table
 
 if TYPE_CHECKING:
     from colane.client.client import Client
     from colane.lab.demo.plan import BatchPlan, DemoPlan
     from colane.lab.demo.screen import Screen
-    from colane.lab.report.mixed import MixedRun
-    from colane.lab.report.writer import Report
+    from colane.lab.report.writer import Report, ReportChapter
 
 LOOK_EVERY_S: Final = 0.25
 HEARTBEAT_S: Final = 0.5
@@ -37,7 +39,8 @@ def run_paper(plan: DemoPlan, state_dir: Path, out: Path, screen: Screen) -> tup
     def at_end(stack: LocalEngine, phase: DemoPhase, _ended: Sequence[JobObject]) -> None:
         if phase == plan.phases[-1]:
             screen.say("drawing the report")
-            made.append(_report(stack, plan, out))
+            with stack.client() as scheduler:
+                made.append(make_report(scheduler, LABEL, {}, out, plan.title))
 
     failed = run_batch(plan, state_dir, screen, at_end)
     return made[0], failed
@@ -45,8 +48,6 @@ def run_paper(plan: DemoPlan, state_dir: Path, out: Path, screen: Screen) -> tup
 
 def run_mixed(plan: MixedPlan, state_dir: Path, out: Path, screen: Screen) -> tuple[Report, int]:
     """Run the mixed batch, and return the report and how many jobs failed."""
-    from colane.client.knowledge import read_measurements  # noqa: PLC0415 - as it is needed
-
     watcher = MixedWatcher(plan)
     runs: list[MixedRun] = []
     made: list[Report] = []
@@ -56,7 +57,8 @@ def run_mixed(plan: MixedPlan, state_dir: Path, out: Path, screen: Screen) -> tu
             runs.append(watcher.run(phase, stack.node(), ended, read_measurements(scheduler)))
         if phase == plan.phases[-1]:
             screen.say("drawing the report")
-            made.append(_mixed_report(stack, plan, runs, out))
+            with stack.client() as scheduler:
+                made.append(make_report(scheduler, LABEL, {}, out, plan.title, _chapter(runs)))
 
     failed = run_batch(plan, state_dir, screen, at_end, watcher)
     return made[0], failed
@@ -128,20 +130,9 @@ def _last_lines(scheduler: Client, job: JobObject) -> list[str]:
     return text.splitlines()[-LOG_LINES:]
 
 
-def _report(stack: LocalEngine, plan: DemoPlan, out: Path) -> Report:
-    from colane.lab.commands.report import make_report  # noqa: PLC0415 - matplotlib comes with it
-
-    with stack.client() as scheduler:
-        return make_report(scheduler, LABEL, {}, out, plan.title)
-
-
-def _mixed_report(stack: LocalEngine, plan: MixedPlan, runs: Sequence[MixedRun], out: Path) -> Report:
-    from colane.lab.commands.report import make_report  # noqa: PLC0415 - as above
-    from colane.lab.report.elastic_plots import mixed_timeline  # noqa: PLC0415
-    from colane.lab.report.mixed import mechanism_sentences, mixed_table  # noqa: PLC0415
+def _chapter(runs: Sequence[MixedRun]) -> ReportChapter:
+    from colane.lab.report.elastic_plots import mixed_timeline  # noqa: PLC0415 - matplotlib comes with it
     from colane.lab.report.writer import ReportChapter  # noqa: PLC0415
 
     caption = "Which job was in which lane of which device, and how many cores it could use."
-    chapter = ReportChapter(mechanism_sentences(*runs), mixed_table(*runs), mixed_timeline(runs), caption)
-    with stack.client() as scheduler:
-        return make_report(scheduler, LABEL, {}, out, plan.title, chapter)
+    return ReportChapter(mechanism_sentences(*runs), mixed_table(*runs), mixed_timeline(runs), caption)

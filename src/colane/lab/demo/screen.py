@@ -148,7 +148,9 @@ class LiveScreen(Screen):
             table.add_row(*self._row(job))
         done = sum(jobs.has_ended(job) for job in batch)
         table.add_section()
-        table.add_row("all", f"{done} of {len(batch)} done", "", self._overall(batch))
+        steps, total = (sum(job[name] or 0 for job in batch) for name in ("steps", "steps_total"))
+        whole = self._bar(steps, total or 1, ended=done == len(batch))
+        table.add_row("all", f"{done} of {len(batch)} done", "", whole)
         return table
 
     def _row(self, job: JobObject) -> list[Any]:
@@ -164,10 +166,6 @@ class LiveScreen(Screen):
             _loss(job).removeprefix("loss "),
             output.duration(facts_of(job)["spent_s"]),
         ]
-
-    def _overall(self, batch: Sequence[JobObject]) -> ProgressBar:
-        steps, total = (sum(job[name] or 0 for job in batch) for name in ("steps", "steps_total"))
-        return self._bar(steps, total or 1, ended=all(map(jobs.has_ended, batch)))
 
     def _bar(self, steps: int, total: int, *, ended: bool) -> ProgressBar:
         width = BAR_WIDTH if self._console.width >= WIDE_TERMINAL else NARROW_BAR_WIDTH

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate, pairwise
-from typing import Final, NamedTuple
+from typing import Final
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -13,7 +13,8 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
 from colane.lab.report import style
-from colane.lab.report.mixed import MixedJob, MixedRun, Stretch
+from colane.lab.report.measured import ThroughputCurve
+from colane.lab.report.mixed import CoreSample, DeviceSpan, LossPoint, MixedJob, MixedRun, Stretch
 from colane.lab.report.prose import duration
 from colane.model.words import count
 
@@ -98,14 +99,6 @@ def _texts(job: MixedJob, stretch: Stretch) -> Iterator[str]:
     yield from (f"{job.name}: {cores}{size}", cores, job.name)
 
 
-class CoreSample(NamedTuple):
-    """One look at a job."""
-
-    at_s: float  # when, since the beginning
-    cores: int  # cores it may use; 0 while it does not run
-    steps_per_s: float | None = None  # since the look before; None of a job that makes no steps, or has not begun
-
-
 @style.styled
 def speed_and_cores(jobs: Mapping[str, Sequence[CoreSample]]) -> Figure:
     """Steps per second above, cores granted below, of each job."""
@@ -130,29 +123,6 @@ def speed_and_cores(jobs: Mapping[str, Sequence[CoreSample]]) -> Figure:
 
 SMOOTH_STEPS: Final = 20
 SHIFT: Final = 0.5  # jobs that learn alike would hide each other's loss
-
-
-class ThroughputCurve(NamedTuple):
-    """f(n): steps per second by number of GPUs, where it was measured and as it is believed elsewhere."""
-
-    measured: dict[int, float]
-    believed: dict[int, float]
-
-
-class DeviceSpan(NamedTuple):
-    """A job has so many devices from one time to another."""
-
-    devices: int
-    start_s: float
-    end_s: float
-
-
-class LossPoint(NamedTuple):
-    """A step, how many devices made it, and its loss."""
-
-    step: int
-    devices: int
-    loss: float
 
 
 @style.styled

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import NamedTuple
@@ -58,6 +58,27 @@ class SetPoint(NamedTuple):
     occupancy_sum: float
     bandwidth_sum: float | None
     delta: float
+
+
+class Boundary(NamedTuple):
+    """Fitted speed-up = intercept + per_occupancy * sum of C + per_bandwidth * sum of M; drawn where it is 1."""
+
+    intercept: float
+    per_occupancy: float
+    per_bandwidth: float = 0.0
+
+
+class ThroughputCurve(NamedTuple):
+    """f(n): steps per second by number of GPUs, where it was measured and as it is believed elsewhere."""
+
+    measured: dict[int, float]
+    believed: dict[int, float]
+
+    @classmethod
+    def of(cls, measured_s: Mapping[int, float], fitted_s: Mapping[int, float]) -> ThroughputCurve:
+        """Of step times by number of GPUs."""
+        measured, fitted = ({gpus: 1 / step_s for gpus, step_s in sorted(s.items())} for s in (measured_s, fitted_s))
+        return cls(measured, fitted)
 
 
 def summarise_sets(measurements: Iterable[SetMeasurement]) -> tuple[MeasuredSet, ...]:

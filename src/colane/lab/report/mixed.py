@@ -39,6 +39,30 @@ class JobLook(NamedTuple):
     step_s: float | None = None  # when the last of them ended, by its own clock; None before the first
 
 
+class CoreSample(NamedTuple):
+    """One look at the cores of a job."""
+
+    at_s: float  # when, since the beginning
+    cores: int  # cores it may use; 0 while it does not run
+    steps_per_s: float | None = None  # since the look before; None of a job that makes no steps, or has not begun
+
+
+class DeviceSpan(NamedTuple):
+    """A job has so many devices from one time to another."""
+
+    devices: int
+    start_s: float
+    end_s: float
+
+
+class LossPoint(NamedTuple):
+    """A step, how many devices made it, and its loss."""
+
+    step: int
+    devices: int
+    loss: float
+
+
 class Stretch(NamedTuple):
     """A time in which nothing about a job's place changed; devices, lanes and cores as in `JobLook`."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -13,7 +13,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from colane.lab.report import style
-from colane.lab.report.measured import DELTA_PAYS, SetPoint
+from colane.lab.report.measured import DELTA_PAYS, Boundary, SetPoint
 from colane.model.words import count
 
 PAYS_COLOUR, COSTS_COLOUR = style.GROUP_COLOURS[0], style.GROUP_COLOURS[1]
@@ -27,14 +27,6 @@ GAIN_BINS = 14
 
 ON_PAGE: Final[Mapping[str, Any]] = {"facecolor": style.PAGE, "edgecolor": "none", "pad": 0.6}
 """A patch of page behind a value keeps the line at 1 from running through it."""
-
-
-class Boundary(NamedTuple):
-    """Fitted speed-up = intercept + per_occupancy * sum of C + per_bandwidth * sum of M; drawn where it is 1."""
-
-    intercept: float
-    per_occupancy: float
-    per_bandwidth: float = 0.0
 
 
 @style.styled

@@ -7,12 +7,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from colane.lab.report import html
 from colane.lab.report.html import Chart
 from colane.lab.report.measured import (
+    Boundary,
     MeasuredSet,
+    ThroughputCurve,
     mps_gains,
     set_points,
     short_name,
@@ -23,10 +25,6 @@ from colane.lab.report.measured import (
 from colane.lab.report.tables import Cell, Table, TableColumn, known, number, seconds, sets_table, text
 from colane.model.profile import Profile, ProfileKey, SetMeasurement, Value
 from colane.model.words import count
-
-if TYPE_CHECKING:
-    from colane.lab.report.elastic_plots import ThroughputCurve
-    from colane.lab.report.profile_plots import Boundary
 
 SIZE_NAMES = {2: "pairs", 3: "triples"}
 
@@ -84,16 +82,12 @@ def scaling_table(curves: Mapping[str, ThroughputCurve]) -> Table:
         TableColumn("speedup", "Against the least", lambda cell: f"x {cell:.2f}"),
         text("source", "From"),
     )
-    rows = tuple(row for name, curve in curves.items() for row in _scaling_rows(name, curve))
-    return Table("throughput_by_gpus", "Throughput by number of GPUs, f(n)", columns, rows)
-
-
-def _scaling_rows(name: str, curve: ThroughputCurve) -> Iterator[tuple[Cell, ...]]:
-    least = curve.measured[min(curve.measured)]
-    for gpus in sorted(curve.believed | curve.measured):
-        is_measured = gpus in curve.measured
-        speed = curve.measured[gpus] if is_measured else curve.believed[gpus]
-        yield name, gpus, speed, speed / least, "profile" if is_measured else "fitted"
+    rows: list[tuple[Cell, ...]] = []
+    for name, curve in curves.items():
+        least = curve.measured[min(curve.measured)]
+        for gpus, speed in sorted({**curve.believed, **curve.measured}.items()):
+            rows.append((name, gpus, speed, speed / least, "profile" if gpus in curve.measured else "fitted"))
+    return Table("throughput_by_gpus", "Throughput by number of GPUs, f(n)", columns, tuple(rows))
 
 
 def drawings(findings: Findings) -> Iterator[Chart]:

@@ -15,6 +15,7 @@ from colane.lab.report import html, plots, profile_plots, time_plots, timeline, 
 from colane.lab.report import metrics as figures_of
 from colane.lab.report.html import Chart
 from colane.lab.report.measured import (
+    Boundary,
     MeasuredSet,
     mps_gains,
     plain_family,
@@ -24,7 +25,6 @@ from colane.lab.report.measured import (
     verdict,
 )
 from colane.lab.report.metrics import GroupMetrics, StepTimes, Summary, distribution
-from colane.lab.report.profile_plots import Boundary
 from colane.lab.report.prose import failed_jobs, load_by_others, not_measured, sentences
 from colane.lab.report.records import RunGroup, RunRecord, without
 from colane.lab.report.tables import (

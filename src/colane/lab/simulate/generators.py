@@ -63,60 +63,45 @@ def _models(context: _Context) -> Sequence[JobModel]:
     return gavel_models(context.tables) if has_sources(context.tables) else PLAIN_MODELS
 
 
-def _poisson(given: Mapping[str, Any], context: _Context) -> Workload:
-    return generate.poisson(_models(context), jobs=given["jobs"], mean_gap_s=given["gap"], seed=context.seed)
-
-
-def _heavy_tailed(given: Mapping[str, Any], context: _Context) -> Workload:
-    return generate.heavy_tailed(
-        _models(context), jobs=given["jobs"], seed=context.seed, mean_s=given["mean"], span_s=given["span"]
-    )
-
-
-def _topology(given: Mapping[str, Any], context: _Context) -> Workload:
-    return generate.topology(jobs=given["jobs"], seed=context.seed, mean_gap_s=given["gap"])
-
-
-def _sweep(given: Mapping[str, Any], context: _Context) -> Workload:
-    model = JobModel(family="sweep", steps_per_s=1.0)
-    return generate.sweep(
-        model, jobs=given["jobs"], seed=context.seed, duration_s=given["duration"], spread_ratio=given["spread"]
-    )
-
-
-def _heavy_load(given: Mapping[str, Any], context: _Context) -> Workload:
-    return generate.heavy_load(
-        jobs=given["jobs"], gpus=context.gpus, seed=context.seed, load=given["load"], mean_s=given["mean"]
-    )
-
-
-def _coda(given: Mapping[str, Any], context: _Context) -> Workload:
-    return coda(Coda(jobs=given["jobs"], days=given["days"]), seed=context.seed)
-
+SWEPT: Final = JobModel(family="sweep", steps_per_s=1.0)
 
 GENERATORS: Mapping[str, Generator] = {
     "poisson": Generator(
         "Poisson arrivals of Gavel's 26 one-GPU models with Gavel's run times",
-        {"jobs": (_jobs, 200), "gap": (parse_duration_s, 400.0)}, _poisson,
+        {"jobs": (_jobs, 200), "gap": (parse_duration_s, 400.0)},
+        lambda given, of: generate.poisson(
+            _models(of), jobs=given["jobs"], mean_gap_s=given["gap"], seed=of.seed
+        ),
     ),
     "heavy-tailed": Generator(
         "log-normal run times, like the 100 jobs of Salus",
-        {"jobs": (_jobs, 100), "mean": (_some_s, 180.0), "span": (_some_s, 2220.0)}, _heavy_tailed,
+        {"jobs": (_jobs, 100), "mean": (_some_s, 180.0), "span": (_some_s, 2220.0)},
+        lambda given, of: generate.heavy_tailed(
+            _models(of), jobs=given["jobs"], seed=of.seed, mean_s=given["mean"], span_s=given["span"]
+        ),
     ),
     "topology": Generator(
         "the generator of the SC 2017 topology-aware scheduler",
-        {"jobs": (_jobs, 100), "gap": (parse_duration_s, 10.0)}, _topology,
+        {"jobs": (_jobs, 100), "gap": (parse_duration_s, 10.0)},
+        lambda given, of: generate.topology(jobs=given["jobs"], seed=of.seed, mean_gap_s=given["gap"]),
     ),
     "sweep": Generator(
         "a hyper-parameter search: alike jobs at once",
-        {"jobs": (_jobs, 300), "duration": (_some_s, 600.0), "spread": (parse_number, 0.0)}, _sweep,
+        {"jobs": (_jobs, 300), "duration": (_some_s, 600.0), "spread": (parse_number, 0.0)},
+        lambda given, of: generate.sweep(
+            SWEPT, jobs=given["jobs"], seed=of.seed, duration_s=given["duration"], spread_ratio=given["spread"]
+        ),
     ),
     "heavy-load": Generator(
         "any load on the cluster, for benchmarks",
-        {"jobs": (_jobs, 10_000), "load": (_some, 1.2), "mean": (_some_s, 3600.0)}, _heavy_load,
+        {"jobs": (_jobs, 10_000), "load": (_some, 1.2), "mean": (_some_s, 3600.0)},
+        lambda given, of: generate.heavy_load(
+            jobs=given["jobs"], gpus=of.gpus, seed=of.seed, load=given["load"], mean_s=given["mean"]
+        ),
     ),
     "coda": Generator(
-        "a month of CPU and GPU jobs like CODA's", {"jobs": (_jobs, 100_000), "days": (_some, 30.0)}, _coda
+        "a month of CPU and GPU jobs like CODA's", {"jobs": (_jobs, 100_000), "days": (_some, 30.0)},
+        lambda given, of: coda(Coda(jobs=given["jobs"], days=given["days"]), seed=of.seed),
     ),
 }  # fmt: skip
 """Generators by name; gaps, means, spans and durations are seconds, or as `10m`."""
@@ -143,16 +128,12 @@ def make_workload(text: str, *, seed: int, gpus: int, tables: Path | None = None
     generator = GENERATORS[name]
     given = {key: default for key, (_, default) in generator.parameters.items()}
     for part in filter(None, rest.split(",")):
-        key, _, value = part.partition("=")
-        given[key] = _value(name, generator, key.strip(), value.strip())
+        key, _, value = map(str.strip, part.partition("="))
+        takes = generator.parameters
+        if key not in takes:
+            raise ValueError(f"{name}: has no parameter {key!r}{did_you_mean(key, takes)}; it has {', '.join(takes)}")
+        try:
+            given[key] = takes[key][0](value)
+        except ValueError as error:
+            raise ValueError(f"{name}: {key}: {error}") from None
     return generator.make(given, _Context(seed, gpus, tables))
-
-
-def _value(name: str, generator: Generator, key: str, value: str) -> Any:  # noqa: ANN401 - as its parser gives it
-    if key not in generator.parameters:
-        known = ", ".join(generator.parameters)
-        raise ValueError(f"{name}: has no parameter {key!r}{did_you_mean(key, generator.parameters)}; it has {known}")
-    try:
-        return generator.parameters[key][0](value)
-    except ValueError as error:
-        raise ValueError(f"{name}: {key}: {error}") from None

@@ -74,21 +74,17 @@ def split(workload: Workload, cluster: Cluster) -> tuple[tuple[TraceJob, ...], t
     inventory, known = Inventory(cluster.nodes), dict[NeedClass, str | None]()
     held: list[TraceJob] = []
     rejected: list[tuple[TraceJob, str]] = []
-    for job in (_sized(one, inventory) for one in workload.jobs):
-        need = job.spec.need
+    for one in workload.jobs:
+        spec = inventory.sized(one.spec)
+        job, need = one if spec is one.spec else replace(one, spec=spec), spec.need
         if need not in known:
-            known[need] = why_not(job.spec, inventory)
+            known[need] = why_not(spec, inventory)
         reason = known[need]
         if reason is None:
             held.append(job)
         else:
             rejected.append((job, reason))
     return tuple(held), tuple(rejected)
-
-
-def _sized(job: TraceJob, inventory: Inventory) -> TraceJob:
-    spec = inventory.sized(job.spec)
-    return job if spec is job.spec else replace(job, spec=spec)
 
 
 def offered_load(jobs: Iterable[TraceJob], gpus: int, span_s: float) -> float | None:
@@ -138,33 +134,17 @@ def _is_time(value_s: float) -> bool:
 
 
 _TESTS = (
-    _Test(
-        Level.ERROR,
-        "bad-submit",
-        "are submitted at a negative or non-finite time",
-        lambda job: not _is_time(job.submit_s),
-    ),
-    _Test(
-        Level.ERROR,
-        "bad-duration",
-        "have a negative or non-finite duration",
-        lambda job: job.duration_s is not None and not _is_time(job.duration_s),
-    ),
-    _Test(
-        Level.ERROR,
-        "no-length",
-        "have neither duration nor steps, so it cannot be said when they end",
-        lambda job: job.duration_s is None and job.steps is None,
-    ),
-    _Test(
-        Level.INFO,
-        "steps-only",
-        "have steps but no duration: their run time follows from measured speeds",
-        lambda job: job.duration_s is None and job.steps is not None,
-    ),
+    _Test(Level.ERROR, "bad-submit", "are submitted at a negative or non-finite time",
+          lambda job: not _is_time(job.submit_s)),
+    _Test(Level.ERROR, "bad-duration", "have a negative or non-finite duration",
+          lambda job: job.duration_s is not None and not _is_time(job.duration_s)),
+    _Test(Level.ERROR, "no-length", "have neither duration nor steps, so it cannot be said when they end",
+          lambda job: job.duration_s is None and job.steps is None),
+    _Test(Level.INFO, "steps-only", "have steps but no duration: their run time follows from measured speeds",
+          lambda job: job.duration_s is None and job.steps is not None),
     _Test(Level.WARNING, "no-time", "run for 0 s", lambda job: job.duration_s == 0),
     _Test(Level.INFO, "cpu-only", "ask for no GPU", lambda job: job.is_cpu_only),
-)
+)  # fmt: skip
 
 
 def _names(workload: Workload) -> list[Finding]:

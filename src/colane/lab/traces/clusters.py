@@ -78,7 +78,9 @@ def load(name: str | Path) -> Cluster:
     if str(name) in preset_names():
         return read(PRESETS_DIR / f"{name}.yaml")
     if path.name.endswith((".csv", ".csv.gz")):
-        return _listed(path)
+        nodes = node_list.read(path)  # its groups are the types of GPU
+        extras = {node.name: NodeExtras(node.gpus[0].type if node.gpus else CPU_DEVICE_TYPE) for node in nodes}
+        return Cluster(path.name.partition(".")[0], nodes, extras, str(path))
     if path.suffix in {".yaml", ".yml"} or path.exists():
         return read(path)
     known = ", ".join(preset_names())
@@ -86,13 +88,6 @@ def load(name: str | Path) -> Cluster:
         path,
         f"no such cluster{did_you_mean(str(name), preset_names())}; presets: {known}; or a .yaml file or node list",
     )
-
-
-def _listed(path: Path) -> Cluster:
-    """The cluster of a node list; its groups are the types of GPU."""
-    nodes = node_list.read(path)
-    extras = {node.name: NodeExtras(node.gpus[0].type if node.gpus else CPU_DEVICE_TYPE) for node in nodes}
-    return Cluster(path.name.partition(".")[0], nodes, extras, str(path))
 
 
 def preset_names() -> tuple[str, ...]:
@@ -108,7 +103,9 @@ def read(path: Path) -> Cluster:
     try:
         document = yaml.safe_load(read_text(path))
     except yaml.YAMLError as error:
-        raise InputFileError(path, f"is not YAML ({_first_line(error)})", line=_line(error)) from error
+        problem, mark = getattr(error, "problem", None), getattr(error, "problem_mark", None)
+        said, line = str(problem or error).partition("\n")[0], None if mark is None else mark.line + 1
+        raise InputFileError(path, f"is not YAML ({said})", line=line) from error
     keys = _mapping(path, document, "the file", {"name", "costs", "groups", "events"})
     groups = keys.get("groups")
     if not isinstance(groups, list) or not groups:
@@ -249,12 +246,10 @@ def _cluster(path: Path, name: str, groups: list[_Group], events: object) -> Clu
     for group in groups:
         made = _nodes(group)
         nodes += made
-        of_groups[group.name] = [node.name for node in made]
-        extras |= dict.fromkeys(
-            (node.name for node in made),
-            NodeExtras(group.name, group.sockets, group.memory_bandwidth, group.network, group.topology),
-        )
-        said |= dict.fromkeys((node.name for node in made if group.costs), group.costs)
+        of_groups[group.name] = own = [node.name for node in made]
+        more = NodeExtras(group.name, group.sockets, group.memory_bandwidth, group.network, group.topology)
+        extras |= dict.fromkeys(own, more)
+        said |= dict.fromkeys(own if group.costs else (), group.costs)
     return Cluster(name, tuple(nodes), extras, str(path), said, node_events.parse(path, events, of_groups))
 
 
@@ -290,12 +285,3 @@ def _gpus(group: _Group, node: str, near: list[tuple[int, ...]]) -> tuple[Gpu, .
         )
         for index, socket in enumerate(sockets)
     )  # fmt: skip
-
-
-def _line(error: yaml.YAMLError) -> int | None:
-    mark = getattr(error, "problem_mark", None)
-    return None if mark is None else mark.line + 1
-
-
-def _first_line(error: yaml.YAMLError) -> str:
-    return str(getattr(error, "problem", None) or error).partition("\n")[0]

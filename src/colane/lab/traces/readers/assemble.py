@@ -65,7 +65,10 @@ def assemble(
         source=str(sheet.path),
         format=format_name,
         origin_s=origin_s,
-        notes=_notes(len(good) - len(kept), len(sheet.bad)),
+        notes=of_any(
+            Note(len(good) - len(kept), "CPU-only job", "left out (--cpu-jobs keeps them)"),
+            Note(len(sheet.bad), "bad row", "skipped"),
+        ),
         bad_rows=tuple(str(sheet.bad[row]) for row in sorted(sheet.bad)),
     )
 
@@ -129,8 +132,8 @@ def cell(value: object) -> str:
     return "" if value is None else str(value)
 
 
-def _notes(cpu_only: int, bad: int) -> tuple[Note, ...]:
-    notes = (Note(cpu_only, "CPU-only job", "left out (--cpu-jobs keeps them)"), Note(bad, "bad row", "skipped"))
+def of_any(*notes: Note) -> tuple[Note, ...]:
+    """Those that are of any."""
     return tuple(note for note in notes if note.many)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import gzip
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from enum import StrEnum
@@ -216,7 +216,9 @@ def write(workload: Workload, path: Path) -> None:
     with _opened(path) as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow((*COLUMN_NAMES, *(LABEL_PREFIX + name for name in labels)))
-        writer.writerows(_row(job, labels) for job in workload.jobs)
+        for job in workload.jobs:
+            own = [_text(column.value(job)) for column in COLUMNS]
+            writer.writerow(own + [job.spec.labels.get(name, "") for name in labels])
 
 
 @contextmanager
@@ -226,11 +228,6 @@ def _opened(path: Path) -> Iterator[TextIO]:
         packed = gzip.GzipFile("", "wb", fileobj=raw, mtime=0) if path.suffix == ".gz" else nullcontext(raw)
         with packed as file, TextIOWrapper(cast("BinaryIO", file), encoding="utf-8", newline="") as text:
             yield text
-
-
-def _row(job: TraceJob, labels: Iterable[str]) -> list[str]:
-    cells_ = [_text(column.value(job)) for column in COLUMNS]
-    return cells_ + [job.spec.labels.get(name, "") for name in labels]
 
 
 def _text(value: object) -> str:
@@ -259,13 +256,13 @@ def _labels(sheet: Sheet) -> list[dict[str, str]]:
 
 
 def _job(id_: JobId, name: str, submit_s: float, values: dict[str, Any], labels: dict[str, str], line: int) -> TraceJob:
-    needs = {field.name: values[field.column] for field in OF_JOBS}
-    spec = JobSpec(
-        name=name, family=values["model"], labels=labels, gpus=values["gpus"], sizes=values["sizes"], **needs
-    )
-    return TraceJob(
-        id=id_, submit_s=submit_s, spec=spec, duration_s=values["duration_s"], gpu_ratio=values["gpu_ratio"],
-        outcome=values["outcome"], line=line, held_s=values["held_s"], cancelled_s=values["cancelled_s"],
-        after=values["after"], changed_limit_s=values["changed_limit_s"], persistent_bytes=values["persistent_bytes"],
-        failed_s=values["failed_s"],
-    )  # fmt: skip
+    needs = {field.name: values[field.column] for field in OF_JOBS} | {key: values[key] for key in ("gpus", "sizes")}
+    spec = JobSpec(name=name, family=values["model"], labels=labels, **needs)
+    return TraceJob(id=id_, submit_s=submit_s, spec=spec, line=line, **{key: values[key] for key in OF_TRACE_JOB})
+
+
+OF_TRACE_JOB: Final = (
+    "duration_s", "gpu_ratio", "outcome", "held_s", "cancelled_s", "after", "changed_limit_s", "persistent_bytes",
+    "failed_s",
+)  # fmt: skip
+"""Columns that are fields of a trace's job by the same name."""

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from colane.lab.traces import cells
 from colane.lab.traces.layout import HEAD_CHARS, Bare, first_row
-from colane.lab.traces.readers.assemble import Columns, Options, assemble
+from colane.lab.traces.readers.assemble import Columns, Options, assemble, of_any
 from colane.lab.traces.sheet import Sheet, read_sheet
 from colane.lab.traces.workload import Note, TraceJob, Workload
 from colane.model.job import JobId, JobSpec
@@ -91,7 +91,7 @@ def read_shockwave(path: Path, text: str, options: Options) -> Workload:
     workload = _read(path, text, TWELVE, SHOCKWAVE_NAME, options)
     dynamic = sum("mode" in job.spec.labels for job in workload.jobs)
     note = Note(dynamic, "job", "of a mode that changes the batch as it runs, which is not played (label mode)")
-    return replace(workload, notes=(*workload.notes, note)) if dynamic else workload
+    return replace(workload, notes=workload.notes + of_any(note))
 
 
 def _read(path: Path, text: str, layout: Bare, name: str, options: Options) -> Workload:
@@ -116,17 +116,15 @@ def _read(path: Path, text: str, layout: Bare, name: str, options: Options) -> W
         raise InputFileError(path, "is 0 or 1 for every job: is a column missing?", line=1, column="total_steps")
     some = [row for row in good if steps[row]]
     workload = assemble(sheet, name, Columns(names, submit_s, gpus), make, options, rows=some)
-    note = Note(len(good) - len(some), "job", "of no step left out")
-    return replace(workload, notes=(*workload.notes, note)) if note.many else workload
+    return replace(workload, notes=workload.notes + of_any(Note(len(good) - len(some), "job", "of no step left out")))
 
 
 def _labels(sheet: Sheet) -> list[dict[str, str]]:
     weights, slos = sheet.column_or("priority_weight", cells.number, 1.0), sheet.column_or("slo", cells.number, -1.0)
-    modes = sheet.column_or("mode", cells.name, STATIC)
-    return [_label(weight, slo, mode) for weight, slo, mode in zip(weights, slos, modes, strict=True)]
-
-
-def _label(weight: float, slo: float, mode: str) -> dict[str, str]:
-    labels = {} if weight == 1 else {"weight": str(weight)}
-    labels |= {"slo_ratio": str(slo)} if slo >= 0 else {}
-    return labels | ({} if mode == STATIC else {"mode": mode})
+    told = zip(weights, slos, sheet.column_or("mode", cells.name, STATIC), strict=True)
+    return [
+        ({} if weight == 1 else {"weight": str(weight)})
+        | ({"slo_ratio": str(slo)} if slo >= 0 else {})
+        | ({} if mode == STATIC else {"mode": mode})
+        for weight, slo, mode in told
+    ]

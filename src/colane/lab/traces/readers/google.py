@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from colane.lab.traces import cells
 from colane.lab.traces.layout import OBJECT, Document, Header
-from colane.lab.traces.readers.assemble import Columns, Options, assemble, cell
+from colane.lab.traces.readers.assemble import Columns, Options, assemble, cell, of_any
 from colane.lab.traces.sheet import Sheet, read_sheet
 from colane.lab.traces.workload import Note, TraceJob, Workload
 from colane.model.job import JobId, JobSpec
@@ -94,12 +94,12 @@ def read(path: Path, text: str, options: Options) -> Workload:
     keep = options._replace(keep_cpu_only=True)  # none of it has GPUs
     workload = assemble(sheet, NAME, columns, make, keep, dated=True, rows=ran)
     again = Counter(one.runs > 1 for _, one in ran.values())[True]
-    notes = (
+    notes = of_any(
         Note(len(found) - len(ran), "instance", "that did not run to an end, left out"),
         Note(again, "instance", "that ran more than once, of which the last run counts"),
         Note(len(ran), "job", f"whose parts of the largest machine's cores are taken of {CORES}"),
     )
-    return replace(workload, notes=(*workload.notes, *(note for note in notes if note.many)))
+    return replace(workload, notes=workload.notes + notes)
 
 
 def _instance(told: list[tuple[float, int]], types: list[str]) -> _Instance:

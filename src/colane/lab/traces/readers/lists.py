@@ -70,7 +70,8 @@ def run_times(sheet: Sheet, log: Moments) -> tuple[dict[int, float], tuple[Note,
         else:
             ran[row] = span(sheet, row, start, end, "end_time")
     ran = {row: run_s for row, run_s in ran.items() if row not in sheet.bad}
-    others = [row for row in ran if _differs(log.duration_s[row], ran[row])]
+    said = [(row, log.duration_s[row]) for row in ran]
+    others = [row for row, said_s in said if said_s is not None and abs(said_s - ran[row]) > SLACK_S]
     early = [row for row in ran if (start := log.start_s[row]) is not None and start < log.submit_s[row]]
     return ran, tuple(
         Note(len(rows), "job", f"{what} (the first in line {sheet.lines[rows[0]]})")
@@ -82,10 +83,6 @@ def run_times(sheet: Sheet, log: Moments) -> tuple[dict[int, float], tuple[Note,
         )
         if rows
     )
-
-
-def _differs(said_s: float | None, run_s: float) -> bool:
-    return said_s is not None and abs(said_s - run_s) > SLACK_S
 
 
 def _or_nothing(parse: Callable[[str], float]) -> Callable[[str], float | None]:
@@ -132,11 +129,8 @@ class JobList:
         of = partial(self._column, sheet)
         users, pools, cores = of(self.user, ""), of(self.pool, DEFAULT_POOL), of(self.cores, 0)
         models, batches, steps = of(self.model, self.name), of(self.batch, None), of(self.steps, None)
-        gpus, nodes, labels = (
-            of(self.gpus, 1),
-            of(self.nodes, 1),
-            {name: sheet.column(name, str) for name in self.labels},
-        )
+        gpus, nodes = of(self.gpus, 1), of(self.nodes, 1)
+        labels = {name: sheet.column(name, str) for name in self.labels}
         dated = self.is_log or self.state is not None
         log = moments(sheet, self.submit[1]) if self.is_log else None
         submit_s = log.submit_s if log else of(self.submit, 0.0)

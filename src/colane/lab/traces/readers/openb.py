@@ -13,7 +13,7 @@ from statistics import median
 
 from colane.lab.traces import cells
 from colane.lab.traces.layout import Header
-from colane.lab.traces.readers.assemble import MIB, Columns, Options, assemble, span
+from colane.lab.traces.readers.assemble import MIB, Columns, Options, assemble, of_any, span
 from colane.lab.traces.sheet import Sheet, read_sheet
 from colane.lab.traces.workload import GPU_SPEC, SEVERAL, Note, TraceJob, Workload
 from colane.model.job import JobId, JobSpec
@@ -50,7 +50,7 @@ def read(path: Path, text: str, options: Options) -> Workload:
     sheet = read_sheet(path, text, skip_bad_rows=options.skip_bad_rows)
     names = sheet.unique_names("name")
     gpus, submit_s = sheet.column("num_gpu", cells.count), sheet.column_or("creation_time", cells.seconds, 0.0)
-    specs, ratios, duration_s = _specs(sheet, names, gpus), _ratios(sheet), _durations(sheet)
+    specs, ratios, duration_s = _specs(sheet, names, gpus), sheet.column("gpu_milli", _ratio), _durations(sheet)
     phases, has_times = sheet.column_or("pod_phase", str, ""), "creation_time" in sheet
 
     def make(id_: JobId, row: int, submit_s: float) -> TraceJob:
@@ -64,14 +64,13 @@ def read(path: Path, text: str, options: Options) -> Workload:
     workload = assemble(sheet, NAME, Columns(names, submit_s, gpus), make, options, rows=ran)
     parts = sum(job.gpu_ratio < 1 for job in workload.jobs)
     several = sum(GPU_SPEC in job.spec.labels for job in workload.jobs)
-    notes = (
+    notes = workload.notes + of_any(
         Note(several, "pod", "that may have one of several GPU types (label gpu_spec), which is not enforced"),
         Note(len(good) - len(ran), "pod", "never scheduled, left out"),
         Note(0 if has_times else len(ran), "pod", "of a list without times: submitted at once, of unknown duration"),
         Note(parts, "pod", "with a part of a GPU (gpu_ratio)"),
     )
-    told = workload.notes + tuple(note for note in notes if note.many)
-    return replace(workload, notes=told, doubts=tuple(_doubts(sheet, ran)))
+    return replace(workload, notes=notes, doubts=tuple(_doubts(sheet, ran)))
 
 
 def _doubts(sheet: Sheet, ran: Sequence[int]) -> Iterator[str]:
@@ -102,28 +101,17 @@ def _specs(sheet: Sheet, names: list[str], gpus: list[int]) -> list[JobSpec]:
     return [
         JobSpec(
             name=names[row], family=FAMILY, gpus=gpus[row], cores=-(-cpu_milli[row] // MILLI),
-            host_memory_bytes=memory_mib[row] * MIB, gpu_type=_type(types[row]),
-            labels=({"qos": qos[row]} if qos[row] else {}) | _types(types[row]),
+            host_memory_bytes=memory_mib[row] * MIB,
+            # A job of ours has one type: several that a pod may have are kept as a label.
+            gpu_type=types[row] if types[row] and SEVERAL not in types[row] else None,
+            labels=({"qos": qos[row]} if qos[row] else {}) | ({GPU_SPEC: types[row]} if SEVERAL in types[row] else {}),
         ) if row in good else JobSpec(name="", family="")
         for row in range(len(sheet))
     ]  # fmt: skip
 
 
-def _type(spec: str) -> str | None:
-    """The GPU type a pod needs, where it names one."""
-    return spec if spec and SEVERAL not in spec else None
-
-
-def _types(spec: str) -> dict[str, str]:
-    """GPU types a pod may have, where there are several: a job of ours has one, so they are kept as a label."""
-    return {GPU_SPEC: spec} if SEVERAL in spec else {}
-
-
-def _ratios(sheet: Sheet) -> list[float]:
-    def ratio(text: str) -> float:
-        return cells.ratio(str(cells.count(text) / MILLI)) if text not in {"", "0"} else 1.0
-
-    return sheet.column("gpu_milli", ratio)
+def _ratio(text: str) -> float:
+    return cells.ratio(str(cells.count(text) / MILLI)) if text not in {"", "0"} else 1.0
 
 
 def _durations(sheet: Sheet) -> list[float | None]:

@@ -9,7 +9,7 @@ job's first task and the owner is unknown.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from colane.lab.traces import cells
 from colane.lab.traces.layout import Bare, FileLayout, Header
-from colane.lab.traces.readers.assemble import GIB, Columns, Options, assemble, gpus_of_share, span
+from colane.lab.traces.readers.assemble import GIB, Columns, Options, assemble, gpus_of_share, of_any, span
 from colane.lab.traces.sheet import Sheet, read_sheet
 from colane.lab.traces.workload import Note, TraceJob, Workload
 from colane.model.job import JobId, JobSpec
@@ -106,7 +106,7 @@ def read(path: Path, text: str, options: Options) -> Workload:
         other = TASK_UNREAD
     sheet = _sheet(path, text, TASK_COLUMNS, options)
     tasks = _tasks(sheet)
-    whole = {name: mine for name, mine in tasks.items() if all(_is_whole(task) for task in mine)}
+    whole = {name: mine for name, mine in tasks.items() if all(None not in {task.start_s, task.end_s} for task in mine)}
     launches, notes = _launches(path, options, whole)
     jobs = {mine[0].row: _job(name, mine, launches.get(name)) for name, mine in whole.items()}
 
@@ -122,10 +122,8 @@ def read(path: Path, text: str, options: Options) -> Workload:
     unfinished = Note(len(tasks) - len(whole), "job", "without a start or an end left out")
     late = sum(job.submit_s > min(_starts(whole[job.spec.name])) for job in jobs.values())
     early = Note(late, "job", "of which a task started before it was submitted, taken as submitted")
-    notes = (*workload.notes, unfinished, early, *notes)
-    unused = other if launches else ()
-    told = tuple(note for note in notes if note.many)
-    return replace(workload, notes=told, unused=unused, doubts=tuple(_doubts(sheet)))
+    told = of_any(*workload.notes, unfinished, early, *notes)
+    return replace(workload, notes=told, unused=other if launches else (), doubts=tuple(_doubts(sheet)))
 
 
 def _doubts(sheet: Sheet) -> Iterator[str]:
@@ -157,7 +155,8 @@ def _sheet(path: Path, text: str, names: Sequence[str], options: Options) -> She
 
 def _tasks(sheet: Sheet) -> dict[str, list[Task]]:
     """Tasks by job. One bad row makes its whole job bad: a job that lacks a task would ask for too little."""
-    names, columns = sheet.column("job_name", cells.word), _task_columns(sheet)
+    names = sheet.column("job_name", cells.word)
+    columns = [sheet.column(name, parse) for name, parse in _OF_TASK.items()]
     tasks: dict[str, list[Task]] = {}
     for row in sheet.good():
         task = _task(row, *(column[row] for column in columns))
@@ -168,18 +167,12 @@ def _tasks(sheet: Sheet) -> dict[str, list[Task]]:
     return {name: mine for name, mine in tasks.items() if name not in bad}
 
 
-def _task_columns(sheet: Sheet) -> list[list[Any]]:
-    amount, time = cells.otherwise(0.0, cells.seconds), cells.optional(cells.seconds)
-    return [
-        sheet.column("start_time", time),
-        sheet.column("end_time", time),
-        sheet.column("inst_num", cells.otherwise(1, cells.count)),
-        sheet.column("plan_cpu", amount),
-        sheet.column("plan_mem", amount),
-        sheet.column("plan_gpu", amount),
-        sheet.column("gpu_type", str),
-        sheet.column("status", str),
-    ]
+_AMOUNT, _TIME = cells.otherwise(0.0, cells.seconds), cells.optional(cells.seconds)
+_OF_TASK: Mapping[str, Callable[[str], Any]] = {
+    "start_time": _TIME, "end_time": _TIME, "inst_num": cells.otherwise(1, cells.count), "plan_cpu": _AMOUNT,
+    "plan_mem": _AMOUNT, "plan_gpu": _AMOUNT, "gpu_type": str, "status": str,
+}  # fmt: skip
+"""What is read of a task, in the order of `_task`."""
 
 
 def _task(  # noqa: PLR0913, PLR0917 - one argument for each column
@@ -191,10 +184,6 @@ def _task(  # noqa: PLR0913, PLR0917 - one argument for each column
         row, start_s, end_s, instances * gpus, instances * gpus * part, instances * cpu_percent / PERCENT,
         instances * memory_gib, gpu_type, status,
     )  # fmt: skip
-
-
-def _is_whole(task: Task) -> bool:
-    return task.start_s is not None and task.end_s is not None
 
 
 def _launches(path: Path, options: Options, jobs: Collection[str]) -> tuple[Mapping[str, Launch], tuple[Note, ...]]:
@@ -233,26 +222,14 @@ def _job(name: str, tasks: Sequence[Task], launch: Launch | None) -> TraceJob:
     """A job as the sum of its tasks; id and line are given later."""
     start_s = min(_starts(tasks))
     end_s = max(task.end_s for task in tasks if task.end_s is not None)
-    gpus = sum(task.gpus for task in tasks)
-    return TraceJob(
-        id=JobId(0),
-        submit_s=start_s if launch is None else launch.submit_s,
-        spec=_spec(name, tasks, gpus, "" if launch is None else launch.user),
-        duration_s=end_s - start_s,
-        gpu_ratio=sum(task.gpu_share for task in tasks) / gpus if gpus else 1.0,
-        outcome=tasks[-1].status,
-    )
-
-
-def _spec(name: str, tasks: Sequence[Task], gpus: int, user: str) -> JobSpec:
+    gpus, (submit_s, user) = sum(task.gpus for task in tasks), launch or (start_s, "")
     types = sorted({task.gpu_type for task in tasks if task.gpus and task.gpu_type})
-    return JobSpec(
-        name=name,
-        family=FAMILY,
-        user=user,
-        gpus=gpus,
-        cores=math.ceil(sum(task.cores for task in tasks)),
+    spec = JobSpec(
+        name=name, family=FAMILY, user=user, gpus=gpus, cores=math.ceil(sum(task.cores for task in tasks)),
         host_memory_bytes=round(sum(task.memory_gib for task in tasks) * GIB),
-        # The type a job was given, not one it asked for.
-        labels={"gpu_types": "|".join(types)} if types else {},
-    )
+        labels={"gpu_types": "|".join(types)} if types else {},  # the type a job was given, not one it asked for
+    )  # fmt: skip
+    return TraceJob(
+        id=JobId(0), submit_s=submit_s, spec=spec, duration_s=end_s - start_s, outcome=tasks[-1].status,
+        gpu_ratio=sum(task.gpu_share for task in tasks) / gpus if gpus else 1.0,
+    )  # fmt: skip

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from colane.lab.traces import cells
 from colane.lab.traces.layout import LIST, Document, Header
-from colane.lab.traces.readers.assemble import Columns, Options, assemble, cell, entry_lines, load_json
+from colane.lab.traces.readers.assemble import Columns, Options, assemble, cell, entry_lines, load_json, of_any
 from colane.lab.traces.sheet import Sheet, read_sheet
 from colane.lab.traces.workload import Note, TraceJob, Workload
 from colane.model.job import JobId, JobSpec
@@ -89,12 +89,12 @@ def read_json(path: Path, text: str, options: Options) -> Workload:
         )
 
     workload = assemble(sheet, JSON_NAME, Columns(names, submit_s, gpus), make, options, dated=True, rows=rows)
-    notes = (
+    notes = of_any(
         Note(len(good) - len(rows), "job", "without a finished attempt left out"),
         Note(sum(not ran[row].is_placed for row in rows), "job", "whose attempts list no servers, taken as CPU-only"),
         Note(sum(ran[row].differs for row in rows), "job", "whose attempts differ in GPUs, of which the first count"),
     )
-    return replace(workload, notes=workload.notes + tuple(note for note in notes if note.many))
+    return replace(workload, notes=workload.notes + notes)
 
 
 class Ran(NamedTuple):
