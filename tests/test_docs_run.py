@@ -1,4 +1,4 @@
-"""The lines that documents show, run as they stand there by a newcomer, on one machine with devices of cores."""
+"""The lines that documents show, run as they stand there by a newcomer, on one machine and on three."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
@@ -14,6 +14,7 @@ from typing import NamedTuple
 import pytest
 
 from tests.cli.conftest import START_MAX_S, Up, environment, make_up
+from tests.faults.machines import PORT, TOKEN, Wired, needs_namespaces
 
 __all__ = ["make_up"]
 
@@ -75,7 +76,10 @@ WALKS = {
     "docs/how-to/seeing.md": Walk({"train.py": SHORT}, {"/gpu-1": "/here", "7": "1"}, first=ONE),
     "docs/how-to/slurm.md": Walk({"job.sh": JOB}, {"12": "1"}),
     "docs/how-to/backup.md": Walk({}, {"/backups/": ""}),
-    "docs/how-to/nodes.md": Walk({}, {"gpu7": "here", " && reboot": "", "/etc/systemd/system/": ""}),
+    "docs/how-to/nodes.md": Walk(
+        {}, {"gpu1,gpu2": "here", "gpu7": "here", " && reboot": "", "/etc/systemd/system/": "", "18:00": "now+1h",
+             "20:00": "now+2h"},
+    ),
     "docs/how-to/notify.md": Walk({"train.py": SHORT, "channels.toml": CHANNELS}, up=("--notify", "channels.toml")),
     "docs/how-to/own-policy.md": Walk({"jobs.csv": TRACE, "mine.py": POLICY}),
     "docs/how-to/simulate.md": Walk(
@@ -85,6 +89,21 @@ WALKS = {
         first=f"{ONE}\ncolane submit --gpus 1 -- python train.py",
     ),
 }  # fmt: skip
+
+ON_THREE: dict[str, dict[str, str]] = {
+    "README.md": {}, "docs/tutorial.md": {}, "docs/how-to/arrays.md": {}, "docs/how-to/order.md": {},
+    "docs/how-to/plan.md": {"--gpus 4": "--gpus 3 --multi-node"}, "docs/how-to/deadlines.md": {},
+    "docs/how-to/serving.md": {}, "docs/how-to/seeing.md": {"/gpu-1": "/node-2"}, "docs/how-to/slurm.md": {},
+    "docs/how-to/nodes.md": {"gpu1,gpu2": "node-1,node-2", "gpu7": "node-3"}, "docs/how-to/simulate.md": {},
+}  # fmt: skip
+"""Which of them are typed on three machines, too, with networks, processes and boots of their own; and what machines
+are called there."""
+
+NOT_ON_THREE = {
+    "docs/how-to/backup.md": "it is of the scheduler's machine alone",
+    "docs/how-to/notify.md": "it is of the scheduler's machine alone",
+    "docs/how-to/own-policy.md": "it simulates, and asks no machine",
+}
 
 NOT_RUN = {
     r"^colane up|^\. \.venv": "the test has done so",
@@ -122,7 +141,8 @@ COMMAND = re.compile(r"^(colane|sbatch|squeue|scancel|sacct|srun|export|for|curl
 def lines_of(page: str) -> list[str]:
     """Lines of a page's blocks that a reader types."""
     text = (ROOT / page).read_text()
-    fenced = re.findall(r"^```(?:console)?\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    all_fenced = re.findall(r"^```(\w*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    fenced = [block for kind, block in all_fenced if kind in {"", "console"}]
     rest = re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
     blocks = [block for block in fenced if not block.startswith("#!")]
     blocks.append("\n".join(line[4:] for line in rest.splitlines() if line.startswith("    ")))
@@ -132,7 +152,37 @@ def lines_of(page: str) -> list[str]:
 
 @pytest.mark.parametrize("page", WALKS)
 def test_a_newcomer_types_the_lines_of(page: str, tmp_path: Path, make_up: Callable[..., Up]) -> None:
-    walk, here = WALKS[page], tmp_path / "work"
+    here, lines = prepared(page, tmp_path, {})
+    options = [str(here / one) if (here / one).is_file() else one for one in WALKS[page].up]
+    up = make_up("--devices", "cpu:2:1GB", "--name", "here", *options)
+    assert wrong(page, typed(up.env, here, lines)) == {}
+
+
+@pytest.fixture
+def three(tmp_path: Path) -> Iterator[Wired]:
+    """A scheduler's machine, where lines are typed, and three with a device each."""
+    needs_namespaces()
+    made = Wired(tmp_path, nodes=3, node_timeout_s=30.0, disk="64m", policy="colane")
+    try:
+        made.switch_on()
+        yield made
+    finally:
+        made.close()
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("page", ON_THREE)
+def test_the_same_lines_are_typed_where_there_are_three_machines(page: str, tmp_path: Path, three: Wired) -> None:
+    here, lines = prepared(page, tmp_path, ON_THREE[page])
+    env = {"COLANE_URL": f"http://127.0.0.1:{PORT}", "COLANE_TOKEN": TOKEN}
+    assert wrong(page, typed(env, here, lines, ["ip", "netns", "exec", three.scheduler.space])) == {}
+    with three.client() as client:
+        assert [node["state"] for node in client.nodes()] == ["up"] * 3
+
+
+def prepared(page: str, folder: Path, others: Mapping[str, str]) -> tuple[Path, list[str]]:
+    """A folder with the reader's files, and the lines to be typed in it; `others` are called otherwise here."""
+    walk, here = WALKS[page], folder / "work"
     here.mkdir()
     for name, text in walk.programs.items():
         (here / name).write_text(text)
@@ -140,15 +190,17 @@ def test_a_newcomer_types_the_lines_of(page: str, tmp_path: Path, make_up: Calla
     assert lines
     if walk.first:
         lines[:0] = walk.first.splitlines()
-    options = [str(here / one) if (here / one).is_file() else one for one in walk.up]
-    up = make_up("--devices", "cpu:2:1GB", "--name", "here", *options)
-    found = typed(up, here, [_swapped(line, walk.swaps) for line in lines])
-    wrong = {}
+    return here, [_swapped(line, {**walk.swaps, **others}) for line in lines]
+
+
+def wrong(page: str, found: Mapping[str, tuple[int, str]]) -> dict[str, tuple[int, str]]:
+    """Lines that ended otherwise than the page says, or than the walk does."""
+    bad = {}
     for line, (code, said) in found.items():
-        refusal = next((text for begin, text in walk.refused.items() if line.startswith(begin)), None)
+        refusal = next((text for begin, text in WALKS[page].refused.items() if line.startswith(begin)), None)
         if (code != 0) is (refusal is None) or (refusal or "") not in said:
-            wrong[line] = (code, said)
-    assert wrong == {}
+            bad[line] = (code, said)
+    return bad
 
 
 def _swapped(line: str, swaps: Mapping[str, str]) -> str:
@@ -157,13 +209,15 @@ def _swapped(line: str, swaps: Mapping[str, str]) -> str:
     return line
 
 
-def typed(up: Up, here: Path, lines: list[str]) -> dict[str, tuple[int, str]]:
+def typed(
+    variables: Mapping[str, str], here: Path, lines: list[str], where: Sequence[str] = ()
+) -> dict[str, tuple[int, str]]:
     """Type lines into one shell, and return of each its exit code and what was said."""
     script = here / "typed.sh"
     script.write_text("".join(f"{line}\ncode=$?; echo; echo @@ $code\n" for line in lines))
     home = {"HOME": str(here), "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
     done = subprocess.run(
-        ["bash", script], env=environment(**up.env, **home), cwd=here, stdin=subprocess.DEVNULL,
+        [*where, "bash", script], env=environment(**variables, **home), cwd=here, stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=3 * START_MAX_S, check=False,
     )  # fmt: skip
     parts = re.split(r"^@@ (\d+)\n", done.stdout, flags=re.MULTILINE)
@@ -175,6 +229,7 @@ def test_each_how_to_is_walked_or_says_why_not() -> None:
     walked = {Path(page).stem for page in WALKS if page.startswith("docs/how-to/")}
     assert walked | set(NOT_WALKED) == {page.stem for page in HOW_TO.glob("*.md")}
     assert not walked & set(NOT_WALKED)
+    assert sorted([*ON_THREE, *NOT_ON_THREE]) == sorted(WALKS)
 
 
 @pytest.mark.parametrize("left", NOT_RUN)
