@@ -106,18 +106,12 @@ def test_salus_memory_and_geometry_agree(data: Path) -> None:
     assert table.of("resnet50", 26) is None
 
 
-def test_scaling_envelope_never_falls(data: Path) -> None:
+def test_scaling_has_a_speed_for_each_measured_size(data: Path) -> None:
     table = scaling.read(data / "E" / "calibrated_f.json")
     assert table.speed("ResNet-50", 6) == 4.6175
     assert table.speed("ResNet-50", 7) is None
     assert table.speed("absent", 1) is None
-    assert list(table.envelope("InceptionV3")) == sorted(table.envelope("InceptionV3"))
     assert "CALIBRATED" in table.note
-
-
-def test_envelope_of_a_speed_that_falls() -> None:
-    table = scaling.ScalingTable({"m": (0.0, 2.0, 1.0, 3.0)}, 0, 0, "")
-    assert table.envelope("m") == (0.0, 2.0, 2.0, 3.0)
 
 
 GAVEL_HEADER = "gpu_type,consolidated,model,batch_size,scale_factor,steps_per_s\n"

@@ -8,7 +8,7 @@ from colane.lab.traces.check import check_trace, offered_load
 from colane.lab.traces.clusters import load
 from colane.lab.traces.generate import heavy_load
 from colane.lab.traces.read import sample
-from colane.lab.traces.workload import compress, first, merge_pools, only_pools
+from colane.lab.traces.workload import compress, merge_pools, only_pools
 
 
 def test_the_sample_is_clean_and_keeps_one_machine_busy() -> None:
@@ -35,14 +35,6 @@ def test_compressing_time_multiplies_the_load() -> None:
     assert twice.span_s == pytest.approx(workload.span_s / 2)
     with pytest.raises(ValueError, match="time scale must be above 0"):
         compress(workload, 0)
-
-
-def test_cutting_says_how_many_jobs_are_gone() -> None:
-    workload = sample()
-    cut = first(workload, 10)
-    assert [job.id for job in cut.jobs] == list(range(1, 11))
-    assert str(cut.notes[-1]) == "50 jobs after the first 10 left out"
-    assert first(workload, 60) is workload
 
 
 def test_pools_can_be_chosen_or_merged() -> None:

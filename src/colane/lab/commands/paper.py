@@ -31,7 +31,6 @@ PAPERS: Final = {
 """Title, module of `colane.lab.papers` and the first table that is read, of each that can be evaluated."""
 
 ELSEWHERE: Final = {"D": "in github.com/msr-fiddle/synergy, simulator/models-*"}  # where those are that are not shipped
-
 EXPLAINED: Final = ("partly", "differs")  # verdicts that are given with the reason why
 
 

@@ -29,7 +29,6 @@ REQUEST_OPTIONS: Final = (
 
 FORGET, LIST = "forget", "list"
 FORGET_WORDS: Final = (FORGET, "FAMILY")  # a program of these names is measured as `./forget` or `env list`
-
 SET_SIZES: Final = {"all_pairs": 2, "all_triples": 3}
 
 EXAMPLES: Final = """Examples: [bold]colane profile --steps 30 -- python train.py[/bold] measures a script;

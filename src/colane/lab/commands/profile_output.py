@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from colane.model.profile import Profile, SetMeasurement, Value
 
 CLEAR_LINE: Final = "\r\x1b[2K"
-
 NO_BANDWIDTH: Final = "not measured: needs NVML GPM (Hopper and later) or an ncu CSV (--kernels)"
 NO_OCCUPANCY: Final = (
     "not measured: needs NVML GPM (Hopper and later), a torch.profiler trace or an ncu CSV (--kernels)"

@@ -102,7 +102,6 @@ def _object(subject: Subject, profile: Profile, trace: KernelTrace, files: list[
 
 
 BATCH_PLACE: Final = "{batch_size}"  # stands in a command for each of the batch sizes
-
 _MODEL_WORD = re.compile(r"(?P<model>[A-Za-z][A-Za-z0-9_.-]*)(:(?P<batch>\d+))?")
 
 

@@ -28,7 +28,6 @@ CHANGES: Final = {
 """Columns of the groups whose change from the first group is known, and the column of the comparison."""
 
 FORESEEN_COLUMNS: Final = ("run", "method", "quotes", "holds", "score", "error", "known_holds")
-
 SET_COLUMNS: Final = ("set", "sharing", "times", "delta", "verdict")  # what a terminal has room for; the page has more
 
 

@@ -22,20 +22,15 @@ if TYPE_CHECKING:
     from colane.engines.local import LocalEngine
 
 WINDOW: Final = "4s"  # each number of cores is tried so long; the paper's 90 s would make an hour of it
-
 CONTENTION: Final = "2s"
 SPEED_OVER_S: Final = 3.0  # a speed is the mean over so long
-
 START_MAX_S: Final = 240.0
 SEARCH_MAX_S: Final = 120.0
 """Longest wait for a first step (importing takes a minute where others are at work), and for each act after it."""
 
 AFTER_S: Final = 4.0  # what came of each act is shown for so long
-
 STEPS: Final = 10**6  # more than the demo waits for: a job that is known to end soon is not tuned
-
 ROTATIONS: Final = 40  # of each sample, by a data worker: making a batch costs about twice as much as training on it
-
 LOADING: Final = "loading-bound"
 COMPUTING: Final = "compute-bound"
 HOG: Final = "memory hog"

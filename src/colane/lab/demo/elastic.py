@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 DEVICES: Final = 4
 BATCH: Final = 48
 ACT_MAX_S: Final = 240.0  # longest wait for each act, on a machine that is busy with other things
-
 JOBS: Final = {"wide": (4.0, 500), "narrow": (1.0, 1500), "newcomer": (1.0, 500)}
 """What a device takes for a sample (ms), and steps, by job."""
 
@@ -40,7 +39,6 @@ ALONE_STEPS, TOGETHER_STEPS = 60, 150
 """Steps of the first job before the second comes, and of the second before the newcomer does."""
 
 POLICY: Final = "f-sched:rise_ratio_min=0"
-
 TOLD: Final = frozenset({"started", "shrunk", "grown", "preempting", "exited"})
 
 

@@ -33,7 +33,6 @@ OURS: Final = DemoPhase(
 
 LOADING: Final = "loading"
 URGENT: Final = "urgent"
-
 URGENT_AFTER: Final = 0.5
 """Part of the steps of the longest job after which the urgent one comes: no job is parked soon after its start."""
 
@@ -43,7 +42,6 @@ URGENT_AFTER_ALL: Final = 0.6
 CPU_SECONDS: Final = 15
 SMALL_ITERS: Final = 250
 LOADING_ITERS: Final = 300  # on a core of 2024 about five and fifteen seconds
-
 ROTATIONS: Final = 40
 """Of each sample, by the data workers of the job that waits for its data: its speed grows with its cores."""
 

@@ -24,17 +24,13 @@ MODELS: Final = ("vgg19", "vgg11", "resnet18")
 COPIES: Final = 2
 LABEL: Final = "run"
 GPUS_MAX: Final = 2  # paper A's cluster has two
-
 PAPER_BATCH: Final = 64
 PAPER_ITERS: Final = 1000
 PAPER_WORKERS: Final = 2
-
 CPU_BATCH: Final = 8
 CPU_WIDTH: Final = 0.125
 CPU_ITERS: Final = 400  # so that a job trains for six to eight seconds on a core of 2024
-
 MPS_CONTROL: Final = "nvidia-cuda-mps-control"
-
 ENV_NAMES: Final = ("PATH", "HOME", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "PYTHONPATH", "TMPDIR", "VIRTUAL_ENV")
 
 

@@ -20,9 +20,7 @@ from colane.lab.simulate.run import Run
 from colane.model.words import count
 
 Floats = NDArray[np.float64]
-
 TOLERANCE = 0.1  # part by which a number may be off where nothing else is said
-
 SEARCHED = "searched to match"  # what a world says of inputs that were chosen so that the numbers of a paper come out
 
 

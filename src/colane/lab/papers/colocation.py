@@ -125,12 +125,8 @@ class GavelFifoPacked:
 
 
 ITERATIONS = 1000
-WORST_PAIR_DELTA = 1.02
-"""Speed-up of SE-ResNet-18 with ResNet-18 at batch 256 (thesis, table of the worst case)."""
-
-FITS_BYTES = 4_000_000_000
-"""Memory of each of the thesis' jobs: three of them ran together on 16 GB."""
-
+WORST_PAIR_DELTA = 1.02  # speed-up of SE-ResNet-18 with ResNet-18 at batch 256 (thesis, table of the worst case)
+FITS_BYTES = 4_000_000_000  # memory of each of the thesis' jobs: three of them ran together on 16 GB
 SEEDS = (0, 1, 2)
 JOBS = 300
 LOAD_GAP_S = 1300.0
@@ -348,8 +344,7 @@ PAIR_DELTAS = (
 )
 """Speed-ups worked out from Gavel's table by hand, to three figures."""
 
-ROUNDING = 0.005
-"""Half of the last figure."""
+ROUNDING = 0.005  # half of the last figure
 
 
 def _pair_claims(sources: Sources) -> Iterator[Claim]:

@@ -259,8 +259,7 @@ FASTER: Final = 1.1  # times as fast as published numbers have it, jobs come: li
 
 
 MUCH_LONGER, SMALL_NUMBER, HALF = 1.5, 0.1, 0.5
-SAME_S = 1.0
-"""Times that differ by no more are the same."""
+SAME_S = 1.0  # times that differ by no more are the same
 
 USERS_NOTE = (
     "Users submit equally many jobs here, since the paper says no numbers: DRF has no busy one to take from. D-users "
@@ -488,8 +487,7 @@ def _cores_claim(numbers: MonthNumbers) -> Claim:
     return Claim("D-f", "cores against those asked for, jobs with GPUs", stated, MONTH, note)
 
 
-HEAVIER = 10
-"""So many times as many CPU jobs that are heavy on bandwidth: what it takes for the eliminator to show."""
+HEAVIER = 10  # so many times as many CPU jobs that are heavy on bandwidth: what it takes for the eliminator to show
 
 
 def heavy_at_once(workload: Workload) -> float:

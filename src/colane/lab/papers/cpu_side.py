@@ -52,14 +52,11 @@ from colane.lab.traces.tables import synergy
 from colane.lab.traces.workload import TraceJob, Workload
 from colane.model.job import JobId, JobSpec
 
-INTERVAL_S = 10.0
-"""The paper's."""
-
+INTERVAL_S = 10.0  # the paper's
 RUN_S, NEIGHBOUR_FROM_S = 2 * HOUR_S, 900.0
 """How long training takes alone, and when the other job starts: its undisturbed speed is known by then."""
 
-SEVERE_PERCENT = 10.0
-"""A loss from here on is severe; chosen, the paper says no number."""
+SEVERE_PERCENT = 10.0  # a loss from here on is severe; chosen, the paper says no number
 
 
 class Loss(NamedTuple):

@@ -24,12 +24,10 @@ BEST_CORES: Mapping[str, int] = MappingProxyType({
 
 CORES_PER_FURTHER_GPU = 1
 BEST_USE_RATIO = 0.681  # use of a GPU by a job with enough cores: 62.1 % of all over 91.2 % in use
-
 STARVED_RATIO = 0.65  # speed towards which fewer and fewer cores lead, over the best
 
 
 HEAVY = "memory_bandwidth"  # label of the CPU jobs that are heavy on memory bandwidth
-
 CORE_BANDWIDTH_RATIO = 0.1
 """Part of a node's bandwidth that each core of such a job uses; chosen: eight are more than the threshold of 75 %."""
 

@@ -75,7 +75,6 @@ RECORDED: Final = (2, 3)
 """Of Pollux's workloads: hours of Microsoft's trace with its applications for jobs. `colane` was tuned on 1 and 6."""
 
 DRAWN: Final = "Pollux's applications, Poisson arrivals"
-
 MANY_SIZES: Final = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 
 

@@ -47,10 +47,8 @@ STEPS: Final = 2000
 EVERY_S: Final = 100.0
 MODELS: Final = ("ResNet-50", "InceptionV3", "ResNet-50", "InceptionV3")
 SLOTS: Final = (1, 2, 3, 6)
-
 SEEDS: Final = 10
 POISSON_JOBS: Final = 160
-
 PUBLISHED_S: Final = {"f-sched": 1350.0, "static-1": 1557.0, "static-2": 1593.0, "static-3": 1498.0, "static-6": 2138.0}
 """Table 2: from the first submission to the last end."""
 
@@ -63,7 +61,6 @@ FIXTURE_SPENT_S: Final = {"waiting": 130.77, "running": 766.89}
 """Where the time of a job goes under f-sched, mean, by the same simulation. Waiting is queueing and launching."""
 
 BOUNDS: Final = (0.5, 0.25, 0.1, 0.05, 0.02, 0.01)
-
 PAPER: Final = create("f-sched", as_published=True)
 """As the prototype: resized for one step per second more, whatever the restart costs."""
 

@@ -62,8 +62,7 @@ from colane.lab.traces import read
 from colane.model.job import JobId
 from colane.settings.input_file import InputFileError
 
-PACK_GAIN = Gain(lanes=2, rho=1.1)
-"""Tuned on the calibrated trace."""
+PACK_GAIN = Gain(lanes=2, rho=1.1)  # tuned on the calibrated trace
 
 
 class TableRow(NamedTuple):

@@ -36,9 +36,7 @@ SERVED = (
 
 COPIES = 3
 PCIE_BYTES_PER_S = 30e9  # the paper's figure for moving a model to the GPU
-
 FORWARD_RATIO = 1 / 3  # a forward pass against forward, backward and update: the usual estimate
-
 ROUNDING_MIB = 0.05
 TOLERANCE = 0.1
 

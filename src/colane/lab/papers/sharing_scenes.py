@@ -94,8 +94,7 @@ LARGE: Final = Memory(10_000_000_000, 1_000_000_000)
 """Of a job that fits the GPU alone and beside no other of its kind: a paused one keeps its P there."""
 
 LARGE_RUNS_S, LARGE_STARTS_S = (5_000.0, 60.0), (0.0, 100.0)
-AT_ONCE_S = 10.0
-"""A job has come at once by then: what leaves is moved to the host, or saved, before."""
+AT_ONCE_S = 10.0  # a job has come at once by then: what leaves is moved to the host, or saved, before
 
 
 def admission_scene() -> Scene:

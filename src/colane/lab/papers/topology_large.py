@@ -32,7 +32,6 @@ from colane.scheduling.mechanisms.topology.drb import drb
 from colane.scheduling.mechanisms.topology.node_fit import Question, exact
 
 MASKS = 400  # random sets of free GPUs for each preset
-
 GOLDEN = (1.0000, 0.2534, 0.1861, 0.1202, 0.3612)
 
 

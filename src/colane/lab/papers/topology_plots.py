@@ -21,9 +21,7 @@ from colane.lab.report.timeline import Bar, Panel, timeline
 from colane.model.words import count
 
 Floats = NDArray[np.float64]
-
 AT_BEST = 1.005  # a job that is no slower than this is at its best
-
 CUT_BELOW = 0.6
 """Where fewer of the jobs than this part are slower than at their best, the flat rest of the lines is cut off."""
 
@@ -76,7 +74,6 @@ def _cut(axes: Axes, values: list[Floats]) -> str:
 
 
 TIMELINE_JOBS_MAX = 40  # more jobs than that make no readable timeline
-
 COLUMNS = ("id", "family", "batch_size", "gpus", "submit_s", "start_s", "end_s", "ideal_s", "placement", "utility_min")
 
 

@@ -31,7 +31,6 @@ from colane.scheduling.registry import create, preset
 
 NAME = "the authors' simulator: SC 2017 solo and collocated times, the worst neighbour of a socket, times never fall"
 TICK_S = 1.1
-
 FCFS = create("fcfs", as_published=True)
 BF = create("best-fit", as_published=True)
 TOPO_AWARE = preset("topo-aware", weights=NEUTRAL, max_wait_s=None)

@@ -21,7 +21,6 @@ from colane.model.words import count
 ROW_INCH = 0.42
 NO_DEVICE = "no device"
 ASIDE = 1 << 30  # row of those that wait at a step boundary, below the lanes of the device they will go on with
-
 CHARACTER_INCH = 0.085  # width of a character of a bar's text, on the safe side
 
 

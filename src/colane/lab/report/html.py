@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SENTENCES_FIRST = 3  # so many sentences stand first, in large letters; the others follow
-
 JOB_ROWS_MAX = 2000
 """A table shows at most so many rows; a browser cannot usefully show more, and jobs.csv has them all."""
 
@@ -82,7 +81,6 @@ PHONE_COLUMNS_MAX = 4
 """A table of more columns is wider than a phone: it is slid sideways there, which is said above it."""
 
 RESULT_TABLES = ("mixed", "groups", "comparisons")
-
 TURNED_MAX = 5
 """Up to so many groups stand side by side, a line for each metric: nothing is beyond the edge of the window."""
 

@@ -17,8 +17,7 @@ from colane.model.profile import Profile, ProfileKey, SetMeasurement
 DELTA_PAYS = 1.0
 """From this speed-up on, running the set together beats running its jobs one after another (paper A, 4.1)."""
 
-SETS_NAMED_MAX = 5
-"""A verdict names at most this many sets of each kind; the table has them all."""
+SETS_NAMED_MAX = 5  # a verdict names at most this many sets of each kind; the table has them all
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,7 +25,6 @@ ALONE_SHARED_RATIO_MAX = 0.01
 on a GPU overlap by the time an end takes to be reported."""
 
 SECONDS_PER_HOUR = 3600.0
-
 WorkKey = tuple[ProfileKey, int]
 """Jobs alike in key and number of steps do the same work; where the steps are unknown, so is the work."""
 

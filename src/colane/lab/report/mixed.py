@@ -13,7 +13,6 @@ from colane.lab.report.prose import duration, percent
 from colane.model.words import count
 
 FELT_S = 1.0  # less than this is how long it takes to look, or to end a process
-
 STEADY_STEPS = 10  # a speed over fewer steps says little
 
 

@@ -22,16 +22,12 @@ from colane.lab.report.prose import duration, percent
 from colane.lab.report.records import Interval
 
 CDF_POINTS_MAX = 1000  # a distribution of more jobs is drawn by as many quantiles; the eye sees no more
-
 CDF_MARKED_MAX = 30  # up to so many jobs each is marked with a dot, so that few jobs are not mistaken for a curve
-
 LOG_FROM_RATIO = 30.0
 """Where the largest value is this many times the median, a linear axis would squeeze most jobs together."""
 
 LOG_FROM_JOBS = 50  # with fewer jobs a linear axis is kept: it shows each of them, and how little 0.3 s is beside 60 s
-
 CHARACTER_INCH = 0.09  # width of a character of ordinary text, on the safe side
-
 STEP_ROWS_MAX = 40  # kinds of job whose step times are drawn; the table has them all
 
 

@@ -17,11 +17,8 @@ from colane.lab.report.measured import DELTA_PAYS, Boundary, SetPoint
 from colane.model.words import count
 
 PAYS_COLOUR, COSTS_COLOUR = style.GROUP_COLOURS[0], style.GROUP_COLOURS[1]
-
 SETS_MAX = 60  # bars of more sets would be thinner than their names; the best and worst are kept
-
 HISTOGRAM_BINS = 20  # bins of 5 percent, as fine as the kernels' occupancies usefully are
-
 GAIN_BINS = 14
 
 

@@ -20,15 +20,10 @@ SPOKEN_NAMES = {
 """How policies are called in a sentence; any other group goes by its own name."""
 
 DIFFERENCES_NAMED_MAX = 3  # a warning names at most this many differences between two batches
-
 FAILED_NAMED_MAX = 5  # failed jobs of a group that are named one by one; the jobs table has them all
-
 TENFOLD_PERCENT = 900.0  # hundreds of percent tell a reader less than a factor
-
 SHARED_FROM_JOBS = 1.1  # jobs at once on a device, in the mean, from which a batch is said to have shared
-
 OTHERS_WORTH_SAYING = 0.05  # other work on a smaller part of the devices does not change what is compared
-
 NEGLIGIBLE_PERCENT = 0.5  # a change that rounds to 0 % is called no change
 
 

@@ -74,8 +74,7 @@ class Study:
 Floats = NDArray[np.float64]
 
 
-WORD_MAX: Final = 160
-"""Characters of a policy's name in the name of a file, which file systems bound to 255."""
+WORD_MAX: Final = 160  # characters of a policy's name in the name of a file, which file systems bound to 255
 
 
 def file_word(policy: str) -> str:
@@ -272,8 +271,7 @@ def measure_run(run: SimulatedRun, jobs: Mapping[int, TraceJob]) -> SimulatedMet
     )
 
 
-OBJECTIVES = frozenset({"slo", "slo_ratio", "minimal_utility"})
-"""Labels that say what a job is promised."""
+OBJECTIVES = frozenset({"slo", "slo_ratio", "minimal_utility"})  # labels that say what a job is promised
 
 
 def slo_violations(columns: JobColumns, jobs: Mapping[int, TraceJob]) -> dict[int, bool]:
@@ -314,8 +312,7 @@ class Interval(NamedTuple):
 T_975 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131)
 """Student's t at 97.5 % for 1 to 15 degrees of freedom."""
 
-T_975_BEYOND = 2.131
-"""For more degrees of freedom, on the safe side of the normal's 1.96."""
+T_975_BEYOND = 2.131  # for more degrees of freedom, on the safe side of the normal's 1.96
 
 
 def confidence(values: Sequence[float | None]) -> Interval | None:

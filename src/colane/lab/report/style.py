@@ -29,26 +29,20 @@ from matplotlib.typing import RcKeyType
 INK = "#1b1f24"
 GRID = "#c8cdd4"
 PAGE = "#fefefe"
-
 GROUP_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 """Okabe and Ito's palette without yellow and black, which drown on light and dark pages."""
 
 GROUP_LINES = ("-", "--", "-.", ":", (0, (6, 1, 1, 1, 1, 1)))
 """Line styles change faster than colours repeat, so that colour is never the only difference."""
 
-GROUP_HATCHES = ("", "////", "....", "\\\\\\\\", "xxxx")
-"""Of bars, for those who read them in grey."""
-
+GROUP_HATCHES = ("", "////", "....", "\\\\\\\\", "xxxx")  # of bars, for those who read them in grey
 GROUP_MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
-
 FAMILY_COLOURS = ("#77AADD", "#EE8866", "#EEDD88", "#FFAABB", "#44BB99", "#BBCC33", "#99DDFF", "#AAAA00")
 """Paul Tol's light palette: made for black text on it, and different from the colours of groups."""
 
 OTHER_COLOUR = "#BBBBBB"
-
 LEGEND_CHARACTERS_PER_INCH = 11
 LEGEND_HANDLE_CHARACTERS = 7  # width of a legend's line or patch and the gaps around it, in characters
-
 PNG_DPI = 144
 FIGURE_WIDTH_INCH = 6.2
 WIDE_INCH = 11.4
@@ -80,9 +74,7 @@ RC: dict[RcKeyType, object] = {
 }
 
 Parameters = ParamSpec("Parameters")
-
 TEXT_RATIO_MIN = 0.7  # text and lines of a narrow figure shrink to this at most: 7 points
-
 _WIDTH_INCH = ContextVar("width_inch", default=FIGURE_WIDTH_INCH)
 
 

@@ -11,8 +11,7 @@ from colane.lab.report.metrics import GroupMetrics, StepTimes, Summary, compare,
 from colane.lab.report.prose import duration, percent
 from colane.lab.report.records import TIME_PARTS, JobTime, RunGroup, mean_parts_s
 
-Cell = str | int | float | None
-"""A value as JSON carries it; None is unknown."""
+Cell = str | int | float | None  # a value as JSON carries it; None is unknown
 
 
 class TableColumn(NamedTuple):

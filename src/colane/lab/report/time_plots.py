@@ -15,7 +15,6 @@ from colane.lab.report.records import JobTime, mean_parts_s
 from colane.model.words import count
 
 CAPTION: Final = "Where the time of each job has gone, from its submission to its end; lost running was made again."
-
 BARS_MAX: Final = 40  # with more jobs there is a bar for each group, the mean of its jobs; more cannot be read
 
 COLOURS: Final[Mapping[str, str]] = {
@@ -31,7 +30,6 @@ HATCHES: Final[Mapping[str, str]] = {"lost": "////", "checkpointing": "....", "u
 """So that colour is not the only difference from what stands beside it."""
 
 NAMES: Final[Mapping[str, str]] = {"lost": "running, lost", "untold": "not told any more"}
-
 ROW_INCH: Final = 0.3
 
 

@@ -15,9 +15,7 @@ from colane.lab.report.prose import duration
 from colane.model.words import count
 
 DEVICES_MAX = 64  # all panels together show at most so many devices, the busiest; a longer figure cannot be read
-
 PANEL_DEVICES_MIN = 8  # a panel may show so many, however many panels there are
-
 VECTOR_BARS_MAX = 2000
 """With more bars the bars of an SVG become a picture: a page of 100,000 rectangles would not scroll."""
 
@@ -25,9 +23,7 @@ FAILED_EDGE = "#000001"
 """Not quite black: an SVG leaves out the fill of black, and the page's ink would take its place."""
 
 EDGED_BARS_MAX = 60  # bars of one device that are drawn with an edge
-
 TITLE_CHARACTERS_MAX = 24  # a group's name over its panel; the makespan and the number of devices follow it
-
 BAND_INCH = 0.62
 BAND_INCH_MIN = 0.2
 PANELS_INCH_MAX = 14.0

@@ -24,9 +24,7 @@ FREE, USED, UNHEALTHY = "free", "used", "unhealthy"
 STATE_COLOURS = {FREE: "#44BB99", USED: "#EE8866", UNHEALTHY: style.OTHER_COLOUR}
 NVLINK_COLOUR = style.GROUP_COLOURS[0]
 SOCKET_COLOUR, SWITCH_COLOUR = "#eef1f5", "#d5dbe3"
-
 LABELLED_LINKS_MAX = 28  # with more NVLinks than these only the legend tells their number
-
 GPU_RADIUS, SPACING, SOCKET_GAP = 0.4, 1.25, 0.9
 GPU_Y, SWITCH_Y, CPU_Y, BOX_TOP = 1.9, 3.05, 3.75, 4.15  # heights in the upper row; the lower one is its mirror image
 BOX_FOOT = 0.5

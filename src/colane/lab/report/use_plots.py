@@ -15,15 +15,10 @@ from colane.lab.report import style
 from colane.lab.report.records import RunGroup, RunRecord
 
 Floats = NDArray[np.float64]
-
 GB = 10**9
-
 DEVICES_MAX = 32  # rows of a figure of single devices; more cannot be read
-
 BINS = 240  # stretches of time that a row of a single device is cut into
-
 PERCENT = 100.0
-
 Measure = Callable[[RunRecord], float | None]
 
 

@@ -39,18 +39,13 @@ from colane.lab.report.tables import (
 )
 from colane.model.profile import Profile, SetMeasurement
 
-TRADE_OFF_GROUPS_MIN = 3
-"""Of two groups the table and the bars say as much."""
-
+TRADE_OFF_GROUPS_MIN = 3  # of two groups the table and the bars say as much
 IN_RUNS = frozenset({"groups", "jobs"})
 """Tables that the summary for programs has in another form, or leaves to jobs.csv."""
 
-ROWS_MIN = 2
-"""Of one row a table says as much as a figure."""
+ROWS_MIN = 2  # of one row a table says as much as a figure
 DISTRIBUTION_JOBS_MIN = 2
-
-PLANE_SETS_MIN = 4
-"""Fewer sets show no boundary between those sharing pays for and others."""
+PLANE_SETS_MIN = 4  # fewer sets show no boundary between those sharing pays for and others
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,22 +96,9 @@ def build(
 ) -> Report:
     """Write `report.html`, `summary.json`, `jobs.csv` and the figures as PNG into a directory.
 
-    Args:
-        groups: The first one is the baseline the others are compared with. Names must differ.
-        measurements: Sets that were measured together; may be empty.
-        out_dir: Made where it is missing; files of an older report are written over.
-        title: Heading of the page.
-        profiles: Draw throughput against batch size, and measured sets against their sums of C and M.
-        boundary: Fitted speed-up, drawn into the latter.
-        chapter: What its caller has seen itself.
-        told: Tables of what a scheduler tells.
-
-    Returns:
-        The paths, and sentences and tables for printing.
-
-    Raises:
-        ValueError: Two groups have one name.
-        OSError: The directory cannot be written.
+    The first group is the baseline the others are compared with. With profiles, throughput is drawn against batch size,
+    and measured sets against their sums of C and M, with the boundary that was fitted. Files of an older report are
+    written over. Raises ValueError: two groups have one name. Raises OSError: the directory cannot be written.
     """
     twice = [name for name, count in Counter(group.name for group in groups).items() if count > 1]
     if twice:

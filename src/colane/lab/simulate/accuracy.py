@@ -80,17 +80,16 @@ class Accuracy:
 def true_delta(world: World, co_runners: Sequence[Running]) -> float | None:
     """Eq. 4.1 of paper A by the world's truth; None where one of them cannot run."""
     speeds = true_speeds(world, co_runners)
-    return (
-        None if speeds is None else delta([1 / alone for alone, _ in speeds], [1 / together for _, together in speeds])
-    )
+    if speeds is None:
+        return None
+    return delta([1 / alone for alone, _ in speeds], [1 / together for _, together in speeds])
 
 
 def true_speeds(world: World, co_runners: Sequence[Running]) -> list[tuple[float, float]] | None:
     """Steps per second of each alone and together by the world's truth; None where one of them cannot run."""
     alone = [world.steps_per_s(running, ()) for running in co_runners]
-    together = [world.steps_per_s(running, _without(co_runners, place)) for place, running in enumerate(co_runners)]
+    together = [
+        world.steps_per_s(running, [*co_runners[:place], *co_runners[place + 1 :]])
+        for place, running in enumerate(co_runners)
+    ]
     return list(zip(alone, together, strict=True)) if all(alone) and all(together) else None
-
-
-def _without(co_runners: Sequence[Running], place: int) -> list[Running]:
-    return [running for other, running in enumerate(co_runners) if other != place]

@@ -31,12 +31,9 @@ from colane.perf.speedup import OCCUPANCY_UNITS_PER_S, delta
 class Belief(StrEnum):
     """What is known before a run."""
 
-    NONE = "none"
-    """Nothing: everything is learnt from what runs."""
-    PROFILED = "profiled"
-    """Every kind of job was profiled alone, with noise; sharing is learnt."""
-    ORACLE = "oracle"
-    """The policy is told the truth."""
+    NONE = "none"  # nothing: everything is learnt from what runs
+    PROFILED = "profiled"  # every kind of job was profiled alone, with noise; sharing is learnt
+    ORACLE = "oracle"  # the policy is told the truth
 
 
 SENTENCES: Mapping[Belief, str] = {

@@ -15,7 +15,13 @@ NAMED_MAX = 3
 
 def gaps_of(world: World, jobs: Sequence[TraceJob], gpu_types: Sequence[str]) -> Iterator[str]:
     """One sentence for each gap."""
-    yield from _lengths(jobs)
+    without = [job.spec.name for job in jobs if job.steps is None and job.duration_s is None]
+    if without:
+        they = "it is" if len(without) == 1 else f"these {len(without):,} jobs are"
+        yield (
+            f"{_named(without)}: neither duration nor steps, so {they} refused; declare one of them, or name "
+            "tables with validation curves of the application (--tables)"
+        )
     if not isinstance(world, TableWorld):
         return
     kinds = {(job.model, job.batch_size, job.spec.gpus): job for job in jobs if job.spec.gpus}
@@ -24,15 +30,6 @@ def gaps_of(world: World, jobs: Sequence[TraceJob], gpu_types: Sequence[str]) ->
     for kind in gpu_types:
         yield from _type(world.tables, known, kind)
     yield from _zeros(world.tables, known, gpu_types)
-
-
-def _lengths(jobs: Iterable[TraceJob]) -> Iterator[str]:
-    without = [job.spec.name for job in jobs if job.steps is None and job.duration_s is None]
-    if without:
-        yield (
-            f"{_named(without)}: neither duration nor steps, so {_they(without)} refused; declare one of them, or name "
-            "tables with validation curves of the application (--tables)"
-        )
 
 
 def _strangers(tables: Sequence[SpeedTable], jobs: Iterable[TraceJob]) -> Iterator[str]:
@@ -58,14 +55,12 @@ def _type(tables: Sequence[SpeedTable], known: Sequence[TraceJob], gpu_type: str
 def _zeros(tables: Sequence[SpeedTable], known: Iterable[TraceJob], gpu_types: Sequence[str]) -> Iterator[str]:
     """Throughputs of 0, and jobs measured on other types alone."""
     for kind in gpu_types:
-        zero = [_kind(job) for job in known if _first(tables, job, kind) == 0.0]
+        zero = []
+        for job in known:
+            found = (table.alone(somewhere(job, kind)) for table in tables)
+            zero += [_kind(job)] if next((speed for speed in found if speed is not None), None) == 0.0 else []
         if zero:
             yield f"{_named(zero)}: throughput 0 or none on {kind}, though measured elsewhere: taken not to fit there"
-
-
-def _first(tables: Sequence[SpeedTable], job: TraceJob, gpu_type: str) -> float | None:
-    found = (table.alone(somewhere(job, gpu_type)) for table in tables)
-    return next((speed for speed in found if speed is not None), None)
 
 
 def _kind(job: TraceJob) -> str:
@@ -78,7 +73,3 @@ def _named(names: Iterable[str]) -> str:
     distinct = list(dict.fromkeys(names))
     more = len(distinct) - NAMED_MAX
     return ", ".join(distinct[:NAMED_MAX]) + (f" and {more} more" if more > 0 else "")
-
-
-def _they(names: Sequence[str]) -> str:
-    return "it is" if len(names) == 1 else f"these {len(names):,} jobs are"

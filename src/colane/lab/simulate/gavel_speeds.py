@@ -69,7 +69,6 @@ def _with_length(job: TraceJob, application: Application | None) -> TraceJob:
 
 
 V100_BYTES = 16_000_000_000  # memory of the V100 that Gavel measured on
-
 CAPACITY_BYTES: Mapping[str, int] = {"v100": V100_BYTES, "p100": 16_000_000_000, "k80": 12_000_000_000}
 """Of the types that Gavel measured on, best first; of others a table does not say what fits."""
 

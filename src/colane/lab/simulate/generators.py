@@ -16,7 +16,6 @@ from colane.model.nearest import did_you_mean
 from colane.model.quantities import parse_count, parse_duration_s, parse_number
 
 Parse = Callable[[str], Any]
-
 JOBS_MAX: Final = 10_000_000  # of one made-up workload; a simulated job takes some kilobytes
 
 

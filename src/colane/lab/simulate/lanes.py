@@ -23,11 +23,8 @@ from colane.model.placement import Turns
 COMBINATIONS_MAX = 64
 """Where lanes have so many members that more combinations are possible, the largest share of a lane stands for all."""
 
-IDLE_MIN = 1e-9
-"""A lane that idles less than this is taken not to."""
-
-Lane = tuple[tuple[str, int], int]
-"""A GPU and the number of its lane."""
+IDLE_MIN = 1e-9  # a lane that idles less than this is taken not to
+Lane = tuple[tuple[str, int], int]  # a GPU and the number of its lane
 
 
 @dataclass(slots=True, eq=False)

@@ -14,9 +14,7 @@ from colane.model.time_spent import TimeSpent, time_spent
 UNKNOWN = float("nan")
 STATES = tuple(JobState)
 STATE_CODES = {state: code for code, state in enumerate(STATES)}
-
 INTERVALS_MAX = 4000  # so many stays on GPUs are kept for a Gantt chart; a run with more is too large to draw
-
 ACCOUNTS_MAX = 4000
 """Of so many jobs it is kept where their time has gone; those of a longer trace come to one mean all the same."""
 

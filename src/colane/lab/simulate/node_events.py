@@ -13,13 +13,7 @@ from colane.model.hardware import Drain, Node
 
 
 class NodeChanges:
-    """Tells the core what happens to nodes, when it does.
-
-    Args:
-        nodes: All there are, by name.
-        agenda: Where what is to happen stands.
-        meter: Counts the GPUs there are.
-    """
+    """Tells the core what happens to nodes, when it does."""
 
     def __init__(self, nodes: dict[str, Node], agenda: Agenda, meter: Meter) -> None:
         self._nodes, self._agenda, self._meter = nodes, agenda, meter

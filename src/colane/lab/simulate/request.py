@@ -39,15 +39,13 @@ from colane.model.limits import Quotas, too_much
 from colane.policyfiles.guard import BUDGET_S, strict
 from colane.settings.input_file import InputFileError
 
-SAMPLE = "sample"
-"""Name of the made-up trace that ships with Colane."""
+SAMPLE = "sample"  # name of the made-up trace that ships with Colane
 
 
 class WorldKind(StrEnum):
     """Which truth moves the jobs."""
 
-    AUTO = "auto"
-    """Tables where one knows a job, else factors where jobs have steps, else neutral."""
+    AUTO = "auto"  # tables where one knows a job, else factors where jobs have steps, else neutral
     NEUTRAL = "neutral"
     FACTORS = "factors"
     TABLE = "table"
@@ -61,8 +59,7 @@ class LiveSettings(NamedTuple):
     guard_margin_ratio: float | None
 
 
-LIVE: Final = LiveSettings(TuningConfig(), CoreConfig().guard_margin_ratio)
-"""By default."""
+LIVE: Final = LiveSettings(TuningConfig(), CoreConfig().guard_margin_ratio)  # by default
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -213,7 +213,9 @@ def prepare(
     """A driver that is ready to run these jobs, or to go on with them as they were found in a live cluster."""
     # Protection after launch is from being stopped: under a policy that spares jobs for longer, a job runs at once,
     # unless the policy decides by first steps.
-    matters = _awaits_first_steps(inputs.policy) or (_protects(inputs.policy) and _protection_matters(inputs, jobs))
+    awaits = bool(getattr(inputs.policy, "awaits_first_steps", False))  # a user's own need not say
+    protects = inputs.policy.protects if isinstance(inputs.policy, Composed) else True
+    matters = awaits or (protects and _protection_matters(inputs, jobs))
     at_once = not (inputs.world.counts_steps and matters)
     config = CoreConfig(
         is_kept=False,
@@ -264,18 +266,10 @@ def _taken_over(
 CO_RUNNER_SLOWDOWN_MAX = 10.0  # no first step takes longer than this many times its time alone, whatever runs beside it
 
 
-def _awaits_first_steps(policy: Policy) -> bool:
-    return bool(getattr(policy, "awaits_first_steps", False))  # a user's own need not say
-
-
-def _protects(policy: Policy) -> bool:
-    return policy.protects if isinstance(policy, Composed) else True
-
-
 def _protection_matters(inputs: Inputs, jobs: Sequence[TraceJob]) -> bool:
     """Whether it matters to the policy until when jobs are protected."""
-    min_runtime_before_preemption_s = inputs.policy.min_runtime_before_preemption_s
-    return min_runtime_before_preemption_s < inf and min_runtime_before_preemption_s < _protected_s(inputs, jobs)
+    least_s = inputs.policy.min_runtime_before_preemption_s
+    return least_s < inf and least_s < _protected_s(inputs, jobs)
 
 
 def _protected_s(inputs: Inputs, jobs: Sequence[TraceJob]) -> float:
@@ -341,7 +335,8 @@ def simulate(
 
 def _prepared(inputs: Inputs, jobs: Sequence[TraceJob]) -> Prepared:
     """Anew, or as it was cut; under another policy than before where that is another."""
-    guards = _counter(inputs.policy)
+    has_guards = isinstance(inputs.policy, Composed) and not inputs.policy.is_as_published
+    guards = GuardCounter() if has_guards else None
     found = None if inputs.begun is None else read(inputs.begun, {"world": inputs.world, "policy": inputs.policy})
     if found is not None and not isinstance(found, LiveState):
         ready: Prepared = found
@@ -360,10 +355,6 @@ def _prepared(inputs: Inputs, jobs: Sequence[TraceJob]) -> Prepared:
 def is_as_published(policy: Policy) -> bool:
     """Whether a policy is in the form in which it was published, without guards of ours."""
     return isinstance(policy, Composed) and policy.is_as_published
-
-
-def _counter(policy: Policy) -> GuardCounter | None:
-    return GuardCounter() if isinstance(policy, Composed) and not policy.is_as_published else None
 
 
 def _stuck(driver: Driver) -> str:

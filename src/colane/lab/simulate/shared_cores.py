@@ -73,14 +73,9 @@ class SharedCores:
             self._sharing.get(node, {}).pop(process.id, None)
 
     def change(self, now_s: float, pace: Callable[[Process], None]) -> dict[GpuUse, None]:
-        """Settle those that get other cores than before, and tell how fast they go with these.
+        """Settle those that get other cores than before, have their speed found anew, and return their GPUs.
 
-        Args:
-            now_s: The time.
-            pace: Finds the speed of a process anew.
-
-        Returns:
-            GPUs of those that did; one over several nodes goes as before, as it waits for the network.
+        One over several nodes goes as before, as it waits for the network.
         """
         touched: dict[GpuUse, None] = {}
         for name in self._changed:

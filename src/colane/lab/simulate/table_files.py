@@ -26,7 +26,6 @@ from colane.lab.traces.workload import Note, TraceJob, Workload
 from colane.settings.input_file import InputFileError
 
 DATA_VARIABLE = "COLANE_DATA"  # directory of measured tables, where none is named
-
 GAVEL_PAIRS = Path("A/gavel_v100_throughputs.json.gz")
 GAVEL_ALONE = Path("A/gavel_isolated.csv")
 SALUS_GEOMETRY = Path("B/workload_geometry.csv")
@@ -34,21 +33,17 @@ TOPOLOGY_TIMES = Path("C/prof_from_experiments.json")
 SCALING = Path("E/calibrated_f.json")
 SYNERGY = Path("traces/synergy-cpu/tput_matrix.csv")
 TABLES = (GAVEL_PAIRS, GAVEL_ALONE, SALUS_GEOMETRY, TOPOLOGY_TIMES, SCALING, SYNERGY)
-
 POLLUX = Path("traces/pollux-profiles/traces")
 """A folder of a folder for each application; `--tables` may also name that folder, or the one above it."""
 
 
 def need_tables(named: Path) -> None:
     """Refuse a file or directory that has been named and holds no table. Raises InputFileError: so it is."""
-    if _has_others(named) or has_sources(named) or pollux_table(named) is not None:
+    has_others = any((named / table).exists() for table in TABLES)
+    if has_others or has_sources(named) or pollux_table(named) is not None:
         return
     problem = f"holds no measured table; expected files such as {GAVEL_ALONE}, or any of Gavel's throughput files"
     raise InputFileError(named, problem if named.is_dir() else "there is no such file or directory of measured tables")
-
-
-def _has_others(named: Path) -> bool:
-    return any((named / table).exists() for table in TABLES)
 
 
 def folder_of(named: Path | None) -> Path | None:
@@ -110,10 +105,8 @@ def with_known_lengths(workload: Workload, named: Path | None = None) -> Workloa
 class MemoryFrom(StrEnum):
     """What stands in for the memory of a job of which it is not known."""
 
-    SHARE = "share"
-    """The part of a GPU it asks for, of the smallest of the cluster."""
-    MODEL = "model"
-    """What Salus measured of its model, at the batch size next to its own."""
+    SHARE = "share"  # the part of a GPU it asks for, of the smallest of the cluster
+    MODEL = "model"  # what Salus measured of its model, at the batch size next to its own
 
 
 def with_memory(workload: Workload, by: MemoryFrom, cluster: Cluster, named: Path | None) -> Workload:
@@ -174,10 +167,6 @@ def _throughput_files(folder: Path) -> Iterator[Path]:
         yield folder
         return
     known = [folder / name for name in (GAVEL_PAIRS, GAVEL_ALONE) if (folder / name).exists()]
-    yield from known or filter(gavel.is_throughputs, _candidates(folder))
-
-
-def _candidates(folder: Path) -> Iterator[Path]:
-    for place in (folder, folder / "A"):
-        for pattern in ("*.json", "*.json.gz", "*.csv"):
-            yield from sorted(place.glob(pattern))
+    places = [(place, pattern) for place in (folder, folder / "A") for pattern in ("*.json", "*.json.gz", "*.csv")]
+    found = (path for place, pattern in places for path in sorted(place.glob(pattern)))
+    yield from known or filter(gavel.is_throughputs, found)

@@ -14,25 +14,17 @@ from colane.model.job import JobId
 
 
 class Whereabouts:
-    """Processes that are on their GPUs.
-
-    Args:
-        world: Says how far neighbours are felt.
-        meter: Knows each GPU's processes.
-        lanes: Knows which processes share a lane.
-        bandwidth: Knows which use up memory bandwidth; None where none does.
-        cores: Knows which share cores; None where that changes no speed.
-    """
+    """Processes that are on their GPUs."""
 
     def __init__(
         self, world: World, meter: Meter, lanes: LaneTurns, bandwidth: NodeBandwidth | None = None,
         cores: SharedCores | None = None,
     ) -> None:  # fmt: skip
-        self.world = world
+        self.world = world  # says how far neighbours are felt
         self.meter = meter
         self.lanes = lanes
-        self.bandwidth = bandwidth
-        self._cores = cores
+        self.bandwidth = bandwidth  # None where no process uses it up
+        self._cores = cores  # None where sharing them changes no speed
         self.processes: dict[JobId, Process] = {}  # by job, in order of start
         self._counts_nodes = world.scope is Scope.NODE
         self._on_node: dict[str, dict[JobId, Process]] = {}

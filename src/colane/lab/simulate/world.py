@@ -65,8 +65,7 @@ class Startup(NamedTuple):
     work_s: float
 
 
-NO_STARTUP: Final = Startup(0.0, 0.0)
-"""Of worlds whose durations have it in them."""
+NO_STARTUP: Final = Startup(0.0, 0.0)  # of worlds whose durations have it in them
 
 
 class World(Protocol):

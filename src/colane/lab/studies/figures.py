@@ -51,7 +51,6 @@ def over_load(values: Mapping[str, Mapping[float, Interval | None]], metric: str
 
 FORMS: Final = ("svg", "pdf", "png")
 FIGURES: Final = "figures"  # folder of the figures
-
 Cells = Mapping[CellKey, Mapping[str, Value]]
 
 

@@ -32,7 +32,6 @@ from colane.lab.studies.work import CellEnd, Worked, tasks_of, work
 from colane.model.words import count
 
 Cells = Mapping[CellKey, Mapping[str, Value]]  # metrics by simulation
-
 LEVEL_OF_CHANCE: Final = 20  # of so many comparisons at 95 % where there is no difference, one comes out as one
 
 

@@ -8,7 +8,6 @@ from datetime import datetime
 from typing import TypeVar
 
 T = TypeVar("T")
-
 EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - recorded stamps carry no zone; differences are all that counts
 
 

@@ -16,22 +16,16 @@ from colane.model.inventory import Inventory, Lack, Shortfall
 from colane.model.job import JobSpec, NeedClass
 from colane.model.words import count
 
-EXAMPLES_MAX = 3
-"""A finding names at most this many jobs."""
-
-HEAVY_LOAD = 1.0
-"""From this offered load on, the queue grows as long as jobs arrive."""
+EXAMPLES_MAX = 3  # a finding names at most this many jobs
+HEAVY_LOAD = 1.0  # from this offered load on, the queue grows as long as jobs arrive
 
 
 class Level(StrEnum):
     """How bad a finding is."""
 
-    ERROR = "error"
-    """The trace cannot be run as it is."""
-    WARNING = "warning"
-    """It runs, but not all of it, or not as one may think."""
-    INFO = "info"
-    """Worth knowing."""
+    ERROR = "error"  # the trace cannot be run as it is
+    WARNING = "warning"  # it runs, but not all of it, or not as one may think
+    INFO = "info"  # worth knowing
 
 
 @dataclass(frozen=True, slots=True)

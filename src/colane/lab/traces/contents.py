@@ -12,7 +12,6 @@ from colane.lab.traces.workload import Workload
 from colane.model.words import count, percent
 
 SHOWN_MAX = 8  # so many GPU numbers or outcomes are shown, the most frequent ones
-
 DAY_S = 86_400
 UNITS_MIN, WHOLE_MIN = 2, 10
 """A time is told in the largest unit of which it has so many, and in whole ones from so many on."""

@@ -127,14 +127,9 @@ def topology(*, jobs: int, seed: int, mean_gap_s: float = 10.0) -> Workload:
 
 
 def heavy_tailed(
-    models: Sequence[JobModel],
-    *,
-    jobs: int = 100,
-    seed: int,
-    mean_s: float = 180.0,
-    sigma: float = 1.47,
+    models: Sequence[JobModel], *, jobs: int = 100, seed: int, mean_s: float = 180.0, sigma: float = 1.47,
     span_s: float = 2220.0,
-) -> Workload:
+) -> Workload:  # fmt: skip
     """Log-normal run times and uniform arrivals, like the 100-job trace of Salus (MLSys 2020, Table 2).
 
     Three minutes of mean run time follow from its Table 2 (170.6 - 167.6 min); sigma and the 37 minutes of arrivals
@@ -165,14 +160,9 @@ GPU_MIX: Mapping[int, float] = {1: 0.70, 2: 0.12, 4: 0.12, 8: 0.06}
 
 
 def heavy_load(
-    *,
-    jobs: int,
-    gpus: int,
-    seed: int,
-    load: float = 1.2,
-    mean_s: float = 3600.0,
+    *, jobs: int, gpus: int, seed: int, load: float = 1.2, mean_s: float = 3600.0,
     gpu_mix: Mapping[int, float] = GPU_MIX,
-) -> Workload:
+) -> Workload:  # fmt: skip
     """Poisson arrivals that ask for `load` times what a cluster has, for benchmarks: above 1 the queue grows.
 
     Run times alone are log-normal with sigma 1; GPUs asked for are drawn by weight. Raises ValueError: no jobs, no
@@ -210,13 +200,9 @@ def _choose(rng: np.random.Generator, models: Sequence[JobModel], jobs: int) -> 
 
 
 def _workload(
-    name: str,
-    seed: int,
-    submit_s: Floats,
-    models: Sequence[JobModel],
-    duration_s: Floats | None,
+    name: str, seed: int, submit_s: Floats, models: Sequence[JobModel], duration_s: Floats | None,
     steps: int | None = None,
-) -> Workload:
+) -> Workload:  # fmt: skip
     lengths: list[float] | list[None] = [None] * len(models) if duration_s is None else duration_s.tolist()
     rows = zip(submit_s.tolist(), models, lengths, strict=True)
     with collector_held():

@@ -16,14 +16,9 @@ from typing import Protocol
 
 from colane.model.nearest import did_you_mean
 
-HEAD_CHARS = 1 << 16
-"""A format is told from this much of a file."""
-
-NEAR = 0.5
-"""From this part of the columns on, a header is taken for one of this format with something wrong."""
-
-LIST, OBJECT = "[", "{"
-"""How a JSON file of jobs opens."""
+HEAD_CHARS = 1 << 16  # a format is told from this much of a file
+NEAR = 0.5  # from this part of the columns on, a header is taken for one of this format with something wrong
+LIST, OBJECT = "[", "{"  # how a JSON file of jobs opens
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,10 +26,8 @@ class NodeEventKind(StrEnum):
     """Its agent hears when it goes, as of a spot instance: a drain with a deadline, at which it is lost."""
     LOST = "lost"
     BACK = "back"
-    RESERVE = "reserve"
-    """It is kept for jobs of some users for a time (`colane reserve`)."""
-    UNRESERVE = "unreserve"
-    """It is not, any more, before that time is over (`colane reserve --cancel`)."""
+    RESERVE = "reserve"  # it is kept for jobs of some users for a time (`colane reserve`)
+    UNRESERVE = "unreserve"  # it is not, any more, before that time is over (`colane reserve --cancel`)
 
 
 ALLOWED: Final[Mapping[NodeEventKind, tuple[str, ...]]] = {

@@ -13,7 +13,7 @@ from typing import Final
 
 from colane.lab.traces import cells
 from colane.lab.traces.layout import HEAD_CHARS, Header
-from colane.lab.traces.sheet import Sheet, read_sheet
+from colane.lab.traces.sheet import read_sheet
 from colane.model.hardware import Gpu, Node
 from colane.model.nearest import did_you_mean
 from colane.settings.input_file import InputFileError, read_text
@@ -47,13 +47,19 @@ def read(path: Path) -> tuple[Node, ...]:
     sheet = read_sheet(path, text)
     names = sheet.unique_names("sn")
     cores, memory_mib = sheet.column("cpu_milli", cells.count), sheet.column("memory_mib", cells.count)
-    gpus, models = sheet.column("gpu", cells.count), _models(sheet)
+    gpus, models = sheet.column("gpu", cells.count), sheet.column("model", _model)
     if not names:
         raise InputFileError(path, "holds no nodes")
+    for row, many in enumerate(gpus):
+        if many and not models[row]:
+            sheet.fail(row, f"is missing, though the node has {many} GPUs", "model")
     return tuple(
         Node(
             name=names[row],
-            gpus=_gpus(sheet, row, names[row], gpus[row], models[row]),
+            gpus=tuple(
+                Gpu(index=i, uuid=f"{names[row]}-{i}", type=models[row], memory_bytes=GPU_MEMORY_BYTES[models[row]])
+                for i in range(gpus[row])
+            ),
             cores=tuple(range(cores[row] // MILLI)),
             host_memory_bytes=memory_mib[row] * MIB,
         )
@@ -61,19 +67,7 @@ def read(path: Path) -> tuple[Node, ...]:
     )
 
 
-def _models(sheet: Sheet) -> list[str]:
-    def model(text: str) -> str:
-        if text and text not in GPU_MEMORY_BYTES:
-            raise ValueError(f"unknown GPU type {text!r}{did_you_mean(text, GPU_MEMORY_BYTES)}")
-        return text
-
-    return sheet.column("model", model)
-
-
-def _gpus(sheet: Sheet, row: int, node: str, gpus: int, model: str) -> tuple[Gpu, ...]:
-    if gpus and not model:
-        sheet.fail(row, f"is missing, though the node has {gpus} GPUs", "model")
-    return tuple(
-        Gpu(index=index, uuid=f"{node}-{index}", type=model, memory_bytes=GPU_MEMORY_BYTES[model])
-        for index in range(gpus)
-    )
+def _model(text: str) -> str:
+    if text and text not in GPU_MEMORY_BYTES:
+        raise ValueError(f"unknown GPU type {text!r}{did_you_mean(text, GPU_MEMORY_BYTES)}")
+    return text

@@ -82,9 +82,7 @@ FORMATS = {
 
 CUT = Note(1, "last line", "has no line end: the file may be cut short")
 NEW_LINE = "\n"
-
-SAMPLE = Path(__file__).parent / "samples" / "small.csv"
-"""A small made-up trace that ships with Colane."""
+SAMPLE = Path(__file__).parent / "samples" / "small.csv"  # a small made-up trace that ships with Colane
 
 
 def read(

@@ -15,22 +15,18 @@ from colane.lab.traces.contents import DAY_S, time
 from colane.lab.traces.workload import TraceJob, Workload
 
 JOBS_MIN = 10  # fewer jobs say too little of what is usual among them
-
 LONG_S, SHORT_S = 100 * DAY_S, 1.0
 """Training jobs of which half run longer, or for less, are more likely to be in another unit."""
 
 STEP_MAX_S, STEP_MIN_S = 10.0, 0.002  # the same, where half of them take longer for a step, or less
-
 WINDOW_MEDIAN_MAX, WINDOW_LONGEST_MAX = 20, 100
 """The same, where half of them, or one, run for so many times as long as all of them take to be submitted."""
 
 WINDOW_MAX_S = 5 * 365 * DAY_S  # the same, where they are submitted over a longer time
-
 BUSY_MIN = 0.05
 """The same, where all of them together keep less than this part busy of the GPUs that the largest asks for."""
 
 GPUS_MIN_MAX = 32  # the same, where none of them asks for fewer GPUs than that, or as few
-
 CORES_MAX = 128
 """The same, where half of them ask for more cores for each GPU: largest nodes have as many for all of theirs."""
 
@@ -38,11 +34,8 @@ MEMORY_MAX_BYTES, MEMORY_MIN_BYTES = 1 << 40, 1 << 26
 """The same, where half of them ask for more memory for each GPU, or for less in all."""
 
 RATIO_MIN = 0.02  # the same, where half of them ask for less of a GPU
-
 STEPS_MAX = 50_000_000  # the same, where half of them have more steps
-
 NODES = "nodes"  # label of the number of nodes a job lay on, where a log says it
-
 SMALLER, LARGER = "in a smaller unit", "in a larger unit"
 
 

@@ -108,11 +108,8 @@ class TraceJob:
         return self.spec.steps_total
 
 
-GPU_SPEC = "gpu_spec"
-"""Label of a job that may have one of several GPU types: these, which is not enforced."""
-
-SEVERAL = "|"
-"""Between them."""
+GPU_SPEC = "gpu_spec"  # label of a job that may have one of several GPU types: these, which is not enforced
+SEVERAL = "|"  # between them
 
 
 def gpu_types_asked(job: TraceJob) -> frozenset[str]:
@@ -210,21 +207,9 @@ def compress(workload: Workload, time_scale: float) -> Workload:
     return replace(workload, jobs=jobs)
 
 
-def first(workload: Workload, jobs_max: int) -> Workload:
-    """Return the workload cut after its first jobs, with a note of how many were left out."""
-    left = len(workload.jobs) - jobs_max
-    if left <= 0:
-        return workload
-    note = Note(left, "job", f"after the first {jobs_max} left out")
-    return replace(workload, jobs=workload.jobs[:jobs_max], notes=(*workload.notes, note))
-
-
 def only_pools(workload: Workload, pools: Collection[str]) -> Workload:
     """Return the jobs of these pools, with a note of how many jobs of each other pool were left out."""
-    others: dict[str, int] = {}
-    for job in workload.jobs:
-        if job.spec.pool not in pools:
-            others[job.spec.pool] = others.get(job.spec.pool, 0) + 1
+    others = Counter(job.spec.pool for job in workload.jobs if job.spec.pool not in pools)
     kept = tuple(job for job in workload.jobs if job.spec.pool in pools)
     notes = tuple(
         Note(others[pool], "job", f"of pool {pool} left out: the cluster has no such pool") for pool in sorted(others)
@@ -259,12 +244,7 @@ def merge_pools(workload: Workload, pool: str = DEFAULT_POOL) -> Workload:
 
 
 def spread_large(workload: Workload, gpus_max: Mapping[str, int]) -> Workload:
-    """Return the workload with leave to lie on several nodes for every job that is larger than any node of its pool.
-
-    Args:
-        workload: Its other jobs stay as they are.
-        gpus_max: GPUs of the largest node, by pool.
-    """
+    """Return the workload with leave to lie on several nodes for each job larger than the largest node of its pool."""
     large = {job.id for job in workload.jobs if job.spec.gpus > gpus_max.get(job.spec.pool, job.spec.gpus)}
     if not large:
         return workload

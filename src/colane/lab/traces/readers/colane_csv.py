@@ -138,7 +138,6 @@ COLUMNS: Final = OF_TRACES + tuple(
 """Every column. Only `submit_s` is required; further columns `label:NAME` become labels."""
 
 COLUMN_NAMES = tuple(column.name for column in COLUMNS)
-
 REQUIRED = "submit_s"
 LAYOUTS = (
     Header(

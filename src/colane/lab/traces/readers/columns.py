@@ -29,9 +29,7 @@ NAMED: Final = "columns"
 SACCT: Final = "sacct"
 SWF: Final = "swf"
 PREFIX: Final = f"{NAMED}:"  # before what `--columns` says, as the name of a format
-
 UNKNOWN: Final = NOTHING | {"Unknown", "N/A", "NaN", "-1"}  # cells that say nothing
-
 _ELAPSED: Final = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+(?:\.\d+)?)")
 _NUMBER: Final = re.compile(r"[-+]?[\d.]+(?:[eE][-+]?\d+)?")
 _GPUS: Final = re.compile(r"gpu(?::([\w.-]*[A-Za-z_.-][\w.-]*))?[=:](\d+)")

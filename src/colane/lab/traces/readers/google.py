@@ -27,9 +27,7 @@ TYPES: Final = (
     "UPDATE_RUNNING",
 )  # fmt: skip
 ENDS: Final = frozenset({"EVICT", "FAIL", "FINISH", "KILL", "LOST"})
-CORES: Final = 64
-"""Taken for those of the largest machine, which are not told: parts of it become cores."""
-
+CORES: Final = 64  # taken for those of the largest machine, which are not told: parts of it become cores
 READ: Final = ("time", "type", "collection_id", "instance_index", "resource_request.cpus")
 REST: Final = (
     "scheduling_class", "missing_type", "collection_type", "priority", "alloc_collection_id", "machine_id",

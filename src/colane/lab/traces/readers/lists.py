@@ -17,9 +17,7 @@ from colane.model.hardware import DEFAULT_POOL
 from colane.model.job import JobId, JobSpec
 
 NOT_ENDED = frozenset({"RUNNING", "SUSPENDED", "PENDING"})  # states of jobs that had not ended when the log was taken
-
 NOTHING = frozenset({"", "None", "nan", "NaT"})  # what stands where there was no such moment
-
 SLACK_S = 1.0  # moments are whole seconds, so that durations may differ by so much
 
 

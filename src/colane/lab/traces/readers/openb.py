@@ -21,7 +21,6 @@ from colane.model.words import count
 
 NAME = "alibaba-2023"
 FAMILY = "openb"  # the trace does not say what a pod runs
-
 MILLI = 1000
 CPU_MILLI_LEAST = 250
 """Where half of the pods ask for less, the column is more likely in whole cores: no pod of the trace asks for less

@@ -41,7 +41,6 @@ MACHINE_MAX = {
 """What the largest machine of the published cluster has: how many, how many of the column's units are one, of what."""
 
 SPARE_MAX = 2  # an instance that asks for more times as much is in another unit
-
 CPU_PERCENT_MIN, TASKS_MIN = 20, 10
 """So are tasks, so many or more, of which half ask for fewer percent of a core; published are 600 for half of them."""
 

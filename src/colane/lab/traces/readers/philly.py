@@ -24,9 +24,7 @@ from colane.settings.input_file import InputFileError
 CSV_NAME = "philly-csv"
 JSON_NAME = "philly-json"
 ROUNDING_RATIO = 0.01  # by so much may GPU time differ from GPUs x duration
-
 FAMILY = "philly"  # the trace does not say what a job trains
-
 CSV_LAYOUTS = (Header(read=("timestamp", "duration", "num_gpus", "gpu_time", "cluster")),)
 JSON_LAYOUTS = (
     Document(

@@ -19,7 +19,6 @@ from colane.model.job import JobId, JobSpec
 
 NAME = "pollux"
 BATCH_TOTAL = "batch_size_total"  # label of the batch of the whole job
-
 LAYOUTS = (Header(read=("name", "time", "application", "num_replicas", "batch_size"), optional=("steps", "duration")),)
 
 

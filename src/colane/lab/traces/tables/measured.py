@@ -18,21 +18,15 @@ from colane.lab.traces.readers.assemble import load_json
 from colane.model.profile import Memory, Profile, ProfileKey, SetMeasurement
 from colane.settings.input_file import InputFileError, read_text
 
-RAN_ON = "ran_on"
-"""Label of an exported job: the GPU type its duration holds for."""
-
-OVERHEAD = "overhead_s"
-"""Label of an exported job: seconds its run took besides its steps."""
-
+RAN_ON = "ran_on"  # label of an exported job: the GPU type its duration holds for
+OVERHEAD = "overhead_s"  # label of an exported job: seconds its run took besides its steps
 STARTED_S, ENDED_S = "started_s", "ended_s"
 """Labels of an exported job that came after the beginning: when it first started and ended, on the trace's clock."""
 
 HAD_S = "had_s"
 """Label of an exported job that has not ended, and of which nothing tells how long it takes: how long it had run."""
 
-DONE_S = "done_s"
-"""Label of an exported job that runs: how much of its duration it has done."""
-
+DONE_S = "done_s"  # label of an exported job that runs: how much of its duration it has done
 UNITS_PER_S = 2e8
 """C counts percent x us over two steps: a step of 1 s at full occupancy counts this much (paper A, eq. 4.3)."""
 
@@ -53,8 +47,7 @@ class Overhead(NamedTuple):
     work_ratio: float = 1.0  # part of it, 0..1, that is work of a cpu device: co-runners slow it as they slow steps
 
 
-NO_OVERHEAD = Overhead()
-"""Where nothing is known of it."""
+NO_OVERHEAD = Overhead()  # where nothing is known of it
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ class SalusGeometry:
 
     step_s: float  # seconds per iteration alone on a P100: slope of run time over iterations
     startup_s: float  # its intercept
-    memory: Memory  # p and E
+    memory: Memory  # P and E
     mean_bytes: int  # mean use over a run
 
 
@@ -41,14 +41,10 @@ class SalusTable:
 
     def models(self) -> tuple[JobModel, ...]:
         """What a generator may draw from, with memory P + E and speed alone on a P100."""
+        named = [(*split_workload(name), one) for name, one in sorted(self.geometry.items())]
         return tuple(
-            JobModel(
-                family=split_workload(name)[0],
-                batch_size=split_workload(name)[1],
-                steps_per_s=1 / one.step_s,
-                gpu_memory_bytes=sum(one.memory),
-            )
-            for name, one in sorted(self.geometry.items())
+            JobModel(family=family, batch_size=batch, steps_per_s=1 / one.step_s, gpu_memory_bytes=sum(one.memory))
+            for family, batch, one in named
         )
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import accumulate
 from math import isfinite
 from pathlib import Path
 from typing import Any
@@ -33,10 +32,6 @@ class ScalingTable:
         speeds = self.steps_per_s.get(model)
         return speeds[gpus] if speeds is not None and 0 <= gpus < len(speeds) else None
 
-    def envelope(self, model: str) -> tuple[float, ...]:
-        """The best speed with at most n GPUs, by n: the monotone f the plan needs."""
-        return tuple(accumulate(self.steps_per_s[model], max))
-
 
 def read(path: Path) -> ScalingTable:
     """Read the table.
@@ -57,16 +52,14 @@ def read(path: Path) -> ScalingTable:
 def _speeds(path: Path, model: str, given: Any) -> tuple[float, ...]:  # noqa: ANN401 - JSON is what its file says
     """Speeds by number of GPUs from 0, where it cannot run."""
     if not isinstance(given, list) or len(given) < 2:
-        raise InputFileError(
-            path, "must be a list of speeds: 0 for no GPU, then of 1, 2, ... GPUs", column=f"f.{model}"
-        )
+        wanted = "must be a list of speeds: 0 for no GPU, then of 1, 2, ... GPUs"
+        raise InputFileError(path, wanted, column=f"f.{model}")
     for gpus, value in enumerate(given):
         try:
             speed = cells.json_number(value)
         except ValueError as error:
-            raise InputFileError(
-                path, f"{error}; name the speed with {count(gpus, 'GPU')}", column=f"f.{model}[{gpus}]"
-            ) from error
+            wanted = f"{error}; name the speed with {count(gpus, 'GPU')}"
+            raise InputFileError(path, wanted, column=f"f.{model}[{gpus}]") from error
         if (speed <= 0) if gpus else (speed != 0):
             wanted = "must be more than 0: leave sizes that cannot run out of the job's" if gpus else "must be 0"
             raise InputFileError(path, f"{wanted}, got {value!r}", column=f"f.{model}[{gpus}]")

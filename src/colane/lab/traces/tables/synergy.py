@@ -19,7 +19,6 @@ from colane.model.words import count
 from colane.settings.input_file import InputFileError, read_text
 
 CORES_PER_GPU = (1, 2, 3, 4, 5, 6, 9, 12, 24)  # cores for each GPU, by row of a matrix (Synergy's `job.py`)
-
 MEMORY_BYTES_PER_GPU = tuple(round(size_gb * 1e9) for size_gb in (20.83, 62.5, 125.0, 187.5, 250.0))
 """Host memory for each GPU, by column of a matrix (ibid.)."""
 
@@ -101,7 +100,13 @@ def read_matrix(path: Path) -> SynergyTable:
         except ValueError as error:
             raise InputFileError(path, str(error), line=line) from error
         found.setdefault(job, []).append(matrix_row)
-    return SynergyTable({job: _matrix(path, job, seen) for job, seen in found.items()})
+    for job, seen in found.items():
+        if len(seen) != len(CORES_PER_GPU):
+            has = f"has {count(len(seen), 'row')} of {job.model} on {count(job.gpus, 'GPU')}"
+            raise InputFileError(path, f"{has}, expected {len(CORES_PER_GPU)}")
+    return SynergyTable({
+        job: SynergyMatrix(tuple(speeds for speeds, _, _ in seen), *seen[0][1:]) for job, seen in found.items()
+    })  # fmt: skip
 
 
 def _matrix_row(
@@ -115,15 +120,6 @@ def _matrix_row(
         raise ValueError(f"expected row {seen.get(job, 0)} of {job.model} on {count(job.gpus, 'GPU')}, got {row[2]}")
     speeds = tuple(cells.seconds(text) for text in row[3 : 3 + steps])
     return job, (speeds, cells.seconds(row[-2]), cells.at_least_one(row[-4]))
-
-
-def _matrix(path: Path, job: SynergyJob, rows: Sequence[tuple[tuple[float, ...], float, int]]) -> SynergyMatrix:
-    if len(rows) != len(CORES_PER_GPU):
-        raise InputFileError(
-            path,
-            f"has {count(len(rows), 'row')} of {job.model} on {count(job.gpus, 'GPU')}, expected {len(CORES_PER_GPU)}",
-        )
-    return SynergyMatrix(tuple(speeds for speeds, _, _ in rows), rows[0][1], rows[0][2])
 
 
 def _between(measured: Sequence[tuple[float, float]], cores: float) -> float | None:

@@ -6,15 +6,17 @@ job. The collocated runs were spread over both sockets, so most of the slowdown 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import inf
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from colane.lab.traces.readers.assemble import load_json
 from colane.lab.traces.readers.topo import STEPS
 from colane.settings.input_file import InputFileError, read_text
+
+Key = TypeVar("Key")
 
 
 class TopologyJob(NamedTuple):
@@ -51,11 +53,14 @@ def read(path: Path) -> TopologyTable:
     """Read the profile. Raises InputFileError: it is not of that form, or a time is negative."""
     document = load_json(path, read_text(path))
     try:
-        one_socket, across = _solo(document["solo"])
-        table = TopologyTable(one_socket, across, _collocated(document["collocation"]))
+        solo, beside = _jobs(document["solo"]), _jobs(document["collocation"])
+        return TopologyTable(
+            _measured((job, times["intra-socket"]) for job, times in solo),
+            _measured((job, times["inter-socket"]) for job, times in solo),
+            _measured(((job, other), value) for job, others in beside for other, value in _jobs(others)),
+        )
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise InputFileError(path, f"is not a profile of solo and collocated times: {error!r}") from error
-    return table
 
 
 def _jobs(models: Mapping[str, Any]) -> list[tuple[TopologyJob, Any]]:
@@ -68,20 +73,9 @@ def _jobs(models: Mapping[str, Any]) -> list[tuple[TopologyJob, Any]]:
     ]
 
 
-def _solo(models: Mapping[str, Any]) -> tuple[dict[TopologyJob, float], dict[TopologyJob, float]]:
-    one_socket, across = {}, {}
-    for job, times in _jobs(models):
-        one_socket[job], across[job] = _time(times["intra-socket"]), _time(times["inter-socket"])
-    return _measured(one_socket), _measured(across)
-
-
-def _collocated(models: Mapping[str, Any]) -> dict[tuple[TopologyJob, TopologyJob], float]:
-    times = {(job, other): _time(value) for job, others in _jobs(models) for other, value in _jobs(others)}
-    return {pair: time_s for pair, time_s in times.items() if time_s > 0}
-
-
-def _measured(times: Mapping[TopologyJob, float]) -> dict[TopologyJob, float]:
-    return {job: time_s for job, time_s in times.items() if time_s > 0}
+def _measured(times: Iterable[tuple[Key, object]]) -> dict[Key, float]:
+    """Those above 0, which stands for what was not measured."""
+    return {key: time_s for key, value in times if (time_s := _time(value)) > 0}
 
 
 def _time(value: object) -> float:
