@@ -6,9 +6,10 @@ from collections.abc import Collection
 
 import pytest
 
-from colane.foresee.foreseer import AHEAD, BY_MEANS, ROLLED, Foreseer, StartQuote
+from colane.foresee.foreseer import Foreseer
 from colane.foresee.judged import Foretold, judged
 from colane.foresee.rollout import FAR_S
+from colane.foresee.said import AHEAD, BY_MEANS, ROLLED, StartQuote
 from colane.foresee.scene import PoolScene, PresentJob
 
 

@@ -1,11 +1,13 @@
-"""LearntLengths that are drawn: never below what a job has had, as its kind's, and alike within a sweep."""
+"""Lengths that are drawn: never below what a job has had, as decisions believe and as its kind's, alike in a sweep."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from colane.foresee.lengths import WEIGHT_MAX, LearntLengths, Lived
+from colane.foresee.lengths import WEIGHT_MAX, LearntLengths
+from colane.foresee.scene import PresentJob
+from colane.perf.lengths import Lengths
 
 
 def taught(lengths_s: list[float], *, gap_s: float = 7200.0, owner: str = "ann") -> LearntLengths:
@@ -16,8 +18,12 @@ def taught(lengths_s: list[float], *, gap_s: float = 7200.0, owner: str = "ann")
     return known
 
 
-def drawn(known: LearntLengths, *lived: Lived, times: int = 400) -> np.ndarray:
-    draws, random = known.draws(lived), np.random.default_rng(3)
+def lived(job: int, had_s: float) -> PresentJob:
+    return PresentJob(job, "ann", 1, had_s, None, None, None, False, False, ())
+
+
+def drawn(known: LearntLengths, *live: PresentJob, times: int = 400, law: Lengths | None = None) -> np.ndarray:
+    draws, random = known.draws(live, law or Lengths()), np.random.default_rng(3)
     return np.array([draws.draw(random) for _ in range(times)])
 
 
@@ -25,7 +31,7 @@ def drawn(known: LearntLengths, *lived: Lived, times: int = 400) -> np.ndarray:
 def test_no_draw_is_below_what_a_job_has_had(had_s: float) -> None:
     known = taught([100.0, 1000.0, 50_000.0] * 20)
     known.submitted(99, "ann", 1, 1e6)
-    found = drawn(known, Lived(99, had_s))
+    found = drawn(known, lived(99, had_s))
     assert np.isfinite(found).all()
     assert found.min() >= had_s
 
@@ -37,9 +43,25 @@ def test_draws_are_as_lengths_of_the_kind_and_those_of_another_owner_differ() ->
         known.ended(1000 + number, 20 * 1096.6, number * 7200.0 + 20 * 1096.6)
     known.submitted(5000, "ann", 1, 1e7)
     known.submitted(5001, "bob", 1, 1e7)
-    ann, bob = np.median(drawn(known, Lived(5000, 0.0), Lived(5001, 0.0)), axis=0)
+    ann, bob = np.median(drawn(known, lived(5000, 0.0), lived(5001, 0.0)), axis=0)
     assert 800 < ann < 1500
     assert 15_000 < bob < 32_000
+
+
+def test_of_a_kind_never_seen_draws_are_the_law_by_which_decisions_are_made() -> None:
+    """Its quantiles, given what each has had; and no others where the kind is all there is of its family."""
+    law, known, random = Lengths(), LearntLengths(), np.random.default_rng(5)
+    for number, length_s in enumerate(random.lognormal(7, 1.0, 200).tolist()):
+        law.note("train", length_s)
+        known.submitted(-number, "ann|train", 1, 7200.0 * number)
+        known.ended(-number, length_s, 7200.0 * number + length_s)
+    for number, (owner, had_s) in enumerate([("bob|train", 0.0), ("bob|train", 2048.0), ("ann|train", 0.0)]):
+        known = known if owner == "ann|train" else LearntLengths()
+        known.submitted(1000 + number, owner, 1, 4e6)
+        left_s = drawn(known, lived(1000 + number, had_s), times=4000, law=law)[:, 0] - had_s
+        rest = law.rest("train", had_s)
+        for part, said_s in ((0.1, rest.p10_s), (0.5, rest.p50_s), (0.9, rest.p90_s)):
+            assert np.quantile(left_s, part) == pytest.approx(said_s, rel=0.2), (owner, had_s, part)
 
 
 def sweeps(*, alike: bool) -> LearntLengths:
@@ -60,7 +82,7 @@ def sweeps(*, alike: bool) -> LearntLengths:
 
 def spread(known: LearntLengths) -> float:
     """p90 over p10 of how long twenty jobs that were just submitted take together."""
-    low, high = np.quantile(drawn(known, *[Lived(10_000 + n, 0.0) for n in range(20)]).sum(axis=1), [0.1, 0.9])
+    low, high = np.quantile(drawn(known, *[lived(10_000 + n, 0.0) for n in range(20)]).sum(axis=1), [0.1, 0.9])
     return float(high / low)
 
 
@@ -70,9 +92,9 @@ def test_the_sum_of_a_sweep_is_far_less_sure_where_neighbours_are_alike() -> Non
 
 def test_a_neighbour_that_has_ended_tells_the_length_of_those_behind_it() -> None:
     known = sweeps(alike=True)
-    told = np.abs(drawn(known, Lived(10_001, 0.0)) / 333.0 - 1) < 0.15
+    told = np.abs(drawn(known, lived(10_001, 0.0)) / 333.0 - 1) < 0.15
     known.ended(10_000, 333.0, 4e6 + 400)
-    tells = np.abs(drawn(known, Lived(10_001, 0.0)) / 333.0 - 1) < 0.15
+    tells = np.abs(drawn(known, lived(10_001, 0.0)) / 333.0 - 1) < 0.15
     assert (told.mean() < 0.1, tells.mean() > 0.15) == (True, True)
 
 
@@ -90,11 +112,11 @@ def test_counts_that_grow_with_time_are_begun_anew_before_they_are_too_large() -
         known.submitted(number, "ann", 1, number * 10 * 86_400.0)
         known.ended(number, 500.0, number * 10 * 86_400.0 + 500)
     assert known.mean_s(1) == pytest.approx(1500, rel=0.6)
-    assert known._ended.max() < 3 * WEIGHT_MAX
+    assert max(known._jobs) < 3 * WEIGHT_MAX
 
 
 def test_of_no_history_something_is_said_all_the_same() -> None:
     known = LearntLengths()
     known.submitted(1, "ann", 8, 0.0)
-    assert np.isfinite(drawn(known, Lived(1, 0.0))).all()
+    assert np.isfinite(drawn(known, lived(1, 0.0))).all()
     assert known.mean_s(8) == 3600

@@ -28,12 +28,14 @@ def test_a_failing_policy_ends_the_run_in_one_line(
 
 
 def test_a_plan_that_is_refused_is_told_in_a_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It is no failure where others were carried out, and all jobs have ended."""
     tail, _ = BAD[FLAW]
     assert app.run([*SIMULATE, "-p", written(tmp_path, tail)]) == 0
     said = "".join(capsys.readouterr())
     assert "refused as impossible, the first at" in said
     assert "(no-such-gpu)" in said
     assert "Flaw(" not in said
+    assert "mine finished 40 of 40 jobs" in said
 
 
 def test_the_policy_of_the_documents_is_simulated(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

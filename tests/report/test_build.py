@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from colane.foresee.foreseer import StartQuote
 from colane.foresee.judged import Foretold, judged, judged_rows
-from colane.foresee.said import QuoteBounds
+from colane.foresee.said import QuoteBounds, StartQuote
 from colane.lab.report.foreseen import foreseen_table, shared_table
 from colane.lab.report.html import JOB_ROWS_MAX, OPEN_ROWS_MAX, Picture, page, without_equal
 from colane.lab.report.measured import Boundary

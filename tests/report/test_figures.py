@@ -19,8 +19,8 @@ from matplotlib.transforms import Bbox
 from PIL import Image
 
 from colane.cli import app
-from colane.foresee.foreseer import METHODS
 from colane.foresee.judged import HORIZONS
+from colane.foresee.said import METHODS
 from colane.lab.report import elastic_plots, plots, profile_plots, simulated_plots, style, time_plots, timeline
 from colane.lab.report.foreseen import foreseen_plot
 from colane.lab.report.measured import Boundary, SetPoint, ThroughputCurve

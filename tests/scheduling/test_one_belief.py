@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 from colane.core import ClusterState, Core
@@ -20,6 +21,7 @@ from colane.model.progress import Progress
 from colane.perf.beliefs import Beliefs
 from colane.scheduling.engine.times import Expected
 from colane.scheduling.engine.unended import expected_now
+from colane.scheduling.foresight import Foresight, scene_of
 from colane.scheduling.registry import create
 from tests.core.worlds import make_node
 
@@ -105,6 +107,29 @@ def test_what_decides_is_what_is_told(kind: str) -> None:
         assert 1_500 < rest.p50_s < 5_000
     elif by is not None:
         assert told.p10_s == told.p90_s == told.left_s
+
+
+@pytest.mark.parametrize("kind", [kind for kind, (_, by) in KINDS.items() if by is not None])
+def test_starts_are_foreseen_by_the_same(kind: str) -> None:
+    """Steps as they are told, else drawn from the law, no longer than the limit."""
+    scene = Scene(kind)
+    job = scene.job()
+    told, core, foresight = scene.told(job), scene.core, Foresight(scene.core.policy)
+    foresight.meet(core.state, NOW_S)
+    pool = scene_of(core.state, core.policy, "default", NOW_S, core.pacing)
+    present = next(one for one in pool.present if one.job == job.id)
+    drawn = foresight.of("default").lengths.draws(pool.present, pool.law)
+    random, place = np.random.default_rng(4), pool.present.index(present)
+    lefts_s = [present.rest_s(drawn.draw(random)[place]) for _ in range(1_000)]
+    low_s, middle_s, high_s = np.quantile(lefts_s, [0.1, 0.5, 0.9])
+    if told.by is LeftBy.STEPS:
+        assert low_s == high_s == pytest.approx(told.left_s)
+    elif told.by is LeftBy.LIMIT:
+        assert high_s <= (told.left_s or 0.0)
+    else:
+        ratio = core.pacing(job.id).rate.ratio
+        said = [(one or 0.0) * ratio for one in (told.p10_s, told.p50_s, told.p90_s)]
+        assert [low_s, middle_s, high_s] == pytest.approx(said, rel=0.2)
 
 
 def test_a_script_is_believed_until_it_has_made_more_steps_than_it_said() -> None:

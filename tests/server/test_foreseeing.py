@@ -12,9 +12,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from colane.cli.jobs.objects import expected_text
-from colane.foresee.foreseer import METHODS, StartQuote
 from colane.foresee.judged import Foretold
-from colane.foresee.said import QuoteBounds
+from colane.foresee.said import METHODS, QuoteBounds, StartQuote
 from colane.foresee.scene import PoolScene, PresentJob
 from colane.integrations.assistant import _short
 from colane.integrations.slurm.rows import rows_of
@@ -47,11 +46,13 @@ def seen(service: Service, bursts: int) -> None:
         foreseer.ended(-job, 120.0, at_s + 120)
         foreseer.started(job, at_s + 120)
         foreseer.ended(job, 120.0, at_s + 240)
+        for _ in (job, -job):
+            service.driver.core.state.knowledge.note_length("one", 120.0)
 
 
 async def waits(w: World, bursts: int) -> dict[str, Any]:
-    """The facts of a job that waits for two minutes behind another, once a look was taken."""
-    await one_runs_and_one_waits(w)
+    """The facts of a job that waits for two minutes behind another of its family, once a look was taken."""
+    await one_runs_and_one_waits(w, family="one")
     seen(w.service, bursts)
     await w.service.foreseeing.look()
     found: dict[str, Any] = (await w.good("GET", "/job/2"))["facts"]
@@ -80,9 +81,9 @@ async def test_every_place_tells_the_same_of_a_start(bursts: int) -> None:
     async with world(policy="fifo") as w:
         facts = await waits(w, bursts)
         said = facts["expected_start"]
-        third = await w.submit(time_limit="1h")
+        third = await w.submit(family="one", time_limit="1h")
         told = (await w.good("GET", f"/job/{third}/start?changes=false"))["expected_start"]
-        (planned,) = (await plan_of(w, {"time_limit": "1h"}))["jobs"]
+        (planned,) = (await plan_of(w, {"family": "one", "time_limit": "1h"}))["jobs"]
         places = {
             "jobs": next(job for job in await w.good("GET", "/jobs") if job["id"] == 2)["facts"]["expected_start"],
             "listing": next(job for job in (await w.good("GET", "/listing?limit=9"))["jobs"] if job["id"] == 2)[
@@ -331,7 +332,7 @@ WRONG = {
 @pytest.mark.parametrize("wrong", WRONG)
 async def test_what_goes_wrong_in_foreseeing_fails_nothing_and_is_told(wrong: str) -> None:
     async with world(policy="fifo") as w:
-        await one_runs_and_one_waits(w)
+        await one_runs_and_one_waits(w, family="one")
         seen(w.service, 0 if wrong == "an empty history" else 20)
         await WRONG[wrong].happens(w)
         assert await w.service.foreseeing.look() >= 0

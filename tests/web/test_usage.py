@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 
-from colane.foresee.foreseer import StartQuote
 from colane.foresee.judged import Foretold, judged, judged_rows
-from colane.foresee.said import QuoteBounds
+from colane.foresee.said import QuoteBounds, StartQuote
 from tests.server.harness import SLEEP, finished, launched, node, report
 from tests.server.processes import Scheduler
 from tests.web.browser import Watched, fits, link, signed_in

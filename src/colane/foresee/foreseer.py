@@ -13,9 +13,9 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from colane.foresee.lengths import CLASSES, LearntLengths, Lived, class_of
+from colane.foresee.lengths import CLASSES, LearntLengths, class_of
 from colane.foresee.rollout import starts_in_s
-from colane.foresee.said import QuoteBounds, Shown, unforeseen
+from colane.foresee.said import AHEAD, METHODS, MIXED, ROLLED, Shown, StartQuote, unforeseen
 from colane.foresee.scale import Floats
 from colane.foresee.scene import LEFT_MIN_S, PoolScene, PresentJob, Rank
 from colane.foresee.widen import Mix, Widened
@@ -35,10 +35,6 @@ HELD_MIN: Final = 10
 
 LOAD_MAX: Final = 0.9  # of the jobs that come later and pass: they take no more than this part of what there is
 
-AHEAD, RECENTLY, BY_MEANS, ROLLED, MIXED = range(5)
-METHODS: Final = ("work ahead", "recent waits", "plan by mean lengths", "roll-outs", "foreseen")
-"""Points that are scored; the three first are what others would say, by which the last is judged."""
-
 
 class StartPoints(NamedTuple):
     """What is said of one start before it is widened, by method, and of its end."""
@@ -46,21 +42,6 @@ class StartPoints(NamedTuple):
     starts_s: tuple[float, ...]  # by method, in `METHODS`' order
     lengths_s: list[float]  # how long it runs, one for each roll-out
     is_told: bool  # whether its length is told
-
-
-class StartQuote(NamedTuple):
-    """What is told of one job."""
-
-    job: int  # which
-    at_s: float  # when it was said
-    starts: tuple[QuoteBounds, ...]  # by method
-    end: QuoteBounds  # when it ends
-    is_told: bool  # whether its own length is told
-
-    @property
-    def start(self) -> QuoteBounds:
-        """What is shown."""
-        return self.starts[MIXED]
 
 
 class SaidQuote(NamedTuple):
@@ -280,7 +261,7 @@ class Foreseer:
             return starts_in_s(slots - sum(held), running, asks, lengths_s)
 
         means_s = [one.rest_s(self.lengths.mean_s(one.gpus)) for one in present]
-        draws = self.lengths.draws([Lived(one.job, one.had_s) for one in present])
+        draws = self.lengths.draws(present, scene.law)
         worlds = [
             [one.rest_s(drawn) for one, drawn in zip(present, draws.draw(self._random), strict=True)]
             for _ in range(self._rollouts)

@@ -9,8 +9,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from colane.foresee.foreseer import METHODS, StartQuote
-from colane.foresee.said import QuoteBounds
+from colane.foresee.said import METHODS, QuoteBounds, StartQuote
 from colane.foresee.scale import FELT_S, HORIZONS_S, all_scaled
 
 END: Final = "end"  # what ends are judged as, beside the methods of starts

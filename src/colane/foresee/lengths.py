@@ -1,27 +1,31 @@
-"""How long jobs of one kind run, and how alike neighbours are: lengths that fit together are drawn for all live jobs.
+"""How alike neighbours are in length: lengths that fit together are drawn for all live jobs.
 
-A kind is an owner and a class of GPUs. Its hazard, deaths over time at risk by logarithmic bins, is shrunk to that of
-its class and that to the hazard of all jobs; older jobs count less, and those that run are censored lengths. A job is
-often as long as one that its owner submitted just before with as many GPUs, as in a sweep: how often is learnt by the
-gap between the two. Draws that ignore it are far too sure of the sum of a sweep.
+They are drawn from the law by which decisions are made (`perf.lengths`), as jobs of the same owner and class of GPUs
+bear it out. A job is often as long as one that its owner submitted just before with as many GPUs, as in a sweep: how
+often is learnt by the gap between the two. Draws that ignore it are far too sure of the sum of a sweep.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import log
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from colane.foresee.scale import DAY_S, Floats
+from colane.foresee.scene import PresentJob
+from colane.model.lengths import FamilyLengths, LengthBin
+from colane.perf.estimates import LengthEstimates
+from colane.perf.length_law import EDGES_S as BINS_S
 
-EDGES_S: Final[Floats] = np.concatenate([[0.0], np.logspace(1, np.log10(100 * DAY_S), 48)])
-WIDTHS_S: Final[Floats] = np.diff(EDGES_S)
-BINS: Final = len(WIDTHS_S)
+FAR_TIMES: Final = 100.0  # of jobs that outlast the longest length that the law tells apart one in so many does so
+
+EDGES_S: Final[Floats] = np.array([0.0, *BINS_S[1:], FAR_TIMES * BINS_S[-1]])
+UNLIKELY: Final = 1e-9  # such a part of a kind outlasts whatever time is asked for
 
 HALF_S: Final = 10 * DAY_S  # a job that ended so long ago counts half
 
@@ -35,7 +39,6 @@ SAME_PRIOR_PAIRS: Final = 5.0
 ALIKE: Final = 0.5  # logarithms of lengths that differ by less are those of jobs that are alike
 
 NOISE_MAX: Final = 2000
-SHRINK_JOBS: Final = 3.0
 KINDS_MAX: Final = 1000  # owners beyond are of their class alone
 
 WEIGHT_MAX: Final = 1e6
@@ -62,21 +65,12 @@ class _KnownJob:
         self.after: list[tuple[_KnownJob, int]] = []
 
 
-class Lived(NamedTuple):
-    """A live job, and the service it has had."""
-
-    job: int
-    had_s: float
-
-
 class LearntLengths:
     """What is learnt of lengths as jobs come and end."""
 
     def __init__(self) -> None:
         self._rows: dict[tuple[str, int], int] = {}
-        self._sizes: list[int] = []
-        self._ended = np.zeros((0, BINS))
-        self._risk = np.zeros((0, BINS))
+        self._ended: list[FamilyLengths] = []
         self._sums = [0.0] * (len(CLASSES) + 1)
         self._jobs = [0.0] * (len(CLASSES) + 1)
         self._same = [0.0] * len(SAME_PRIOR)
@@ -87,7 +81,14 @@ class LearntLengths:
         self._from_s: float | None = None
 
     def submitted(self, job: int, owner: str, gpus: int, now_s: float) -> None:
-        """A job came; those that its owner submitted before it with as many GPUs are its neighbours, the last first."""
+        """A job came; those that its owner submitted before it with as many GPUs are its neighbours, the last first.
+
+        Args:
+            job: Which.
+            owner: Its user, and of which family it is, as `ann|train`.
+            gpus: It asks for.
+            now_s: The time.
+        """
         line = self._last.setdefault((owner, gpus), deque(maxlen=NEIGHBOURS))
         known = _KnownJob(self._row(owner, class_of(gpus)), class_of(gpus), now_s, list(reversed(line)))
         for place, one in enumerate(known.near):
@@ -106,9 +107,7 @@ class LearntLengths:
         if known is None:
             return
         weight, known.length_s = self._weight(now_s), length_s
-        number = min(max(int(np.searchsorted(EDGES_S, length_s)) - 1, 0), BINS - 1)
-        self._ended[known.row, number] += weight
-        self._risk[known.row] += weight * np.clip(length_s - EDGES_S[:-1], 0.0, WIDTHS_S)
+        self._ended[known.row] = self._ended[known.row].with_job(length_s)
         self._sums[known.size] += weight * length_s
         self._jobs[known.size] += weight
         for place, one in enumerate(known.near):
@@ -119,25 +118,22 @@ class LearntLengths:
 
     def kept(self) -> dict[str, Any]:
         """Return what JSON keeps of it: of neighbours nothing, which those that are live are again."""
-        weight, kinds = self._last_weight, list(self._rows.items())
+        weight, ended = self._last_weight, self._ended
         return {
-            "kinds": [
-                [owner, size, _rounded(self._ended[row] / weight), _rounded(self._risk[row] / weight)]
-                for (owner, size), row in kinds
-                if self._ended[row].any()
-            ],
+            "kinds": [[*kind, list(map(list, ended[row].bins))] for kind, row in self._rows.items() if ended[row].bins],
             "sums": [one / weight for one in self._sums],
             "jobs": [one / weight for one in self._jobs],
             "same": [one / weight for one in self._same],
             "pairs": [one / weight for one in self._pairs],
-            "noise": _rounded(np.array(self._noise)),
+            "noise": [float(f"{one:.4g}") for one in self._noise],
         }
 
     def take_back(self, kept: dict[str, Any]) -> None:
         """Go on from what was kept, before anything else is learnt."""
-        for owner, size, ended, risk in kept["kinds"]:
+        for owner, size, bins in kept["kinds"]:
             row = self._row(str(owner), int(size))
-            self._ended[row, : len(ended)], self._risk[row, : len(risk)] = ended, risk
+            known = tuple([LengthBin(int(number), float(jobs)) for number, jobs in bins])
+            self._ended[row] = self._ended[row]._replace(bins=known)
         for counts, name in ((self._sums, "sums"), (self._jobs, "jobs"), (self._same, "same"), (self._pairs, "pairs")):
             counts[:] = [float(one) for one in kept[name]]
         self._noise.extend(kept["noise"])
@@ -148,20 +144,20 @@ class LearntLengths:
         weight = self._last_weight
         return (self._sums[size] / weight + UNKNOWN_MEAN_S) / (self._jobs[size] / weight + 1.0)
 
-    def draws(self, lived: Sequence[Lived]) -> LengthDraws:
-        """Return what lengths of these live jobs, in order of submission, are drawn from."""
+    def draws(self, lived: Sequence[PresentJob], law: LengthEstimates) -> LengthDraws:
+        """Return what lengths of these live jobs, in order of submission, are drawn from, by a law of families."""
         ids = {one.job: place for place, one in enumerate(lived)}
         known = [self._live[one.job] for one in lived]
         rows = np.array([one.row for one in known], dtype=np.intp)
         had_s = np.array([one.had_s for one in lived])
-        hazards, last = self._hazards(rows, had_s)
+        hazards = self._hazards(lived, rows, law)
         places = {id(one): ids[job] for job, one in self._live.items() if job in ids}
         weight = self._last_weight
         same = [
             (alike / weight + prior) / (pairs / weight + SAME_PRIOR_PAIRS)
             for alike, pairs, prior in zip(self._same, self._pairs, SAME_PRIOR, strict=True)
         ]
-        return LengthDraws(known, places, rows, had_s, hazards, last, same, np.array(self._noise))
+        return LengthDraws(known, places, rows, had_s, hazards, same, np.array(self._noise))
 
     # -- counting
 
@@ -169,11 +165,8 @@ class LearntLengths:
         key = (owner, size) if len(self._rows) < KINDS_MAX or (owner, size) in self._rows else ("", size)
         row = self._rows.get(key)
         if row is None:
-            row = self._rows[key] = len(self._sizes)
-            self._sizes.append(size)
-            if row >= len(self._ended):
-                more = np.zeros((max(16, len(self._ended)), BINS))
-                self._ended, self._risk = np.concatenate([self._ended, more]), np.concatenate([self._risk, more])
+            row = self._rows[key] = len(self._ended)
+            self._ended.append(FamilyLengths(owner.partition("|")[2]))
         return row
 
     def _weight(self, now_s: float) -> float:
@@ -182,8 +175,6 @@ class LearntLengths:
             self._from_s = now_s
         weight: float = 2.0 ** (max(0.0, now_s - self._from_s) / HALF_S)
         if weight > WEIGHT_MAX:
-            self._ended /= weight
-            self._risk /= weight
             for counts in (self._sums, self._jobs, self._same, self._pairs):
                 counts[:] = [one / weight for one in counts]
             self._from_s, weight = now_s, 1.0
@@ -202,26 +193,16 @@ class LearntLengths:
             if place == 0:
                 self._noise.append(apart)
 
-    def _hazards(self, rows: NDArray[np.intp], had_s: Floats) -> tuple[Floats, Floats]:
-        """Of each kind the cumulative hazard at the edges of bins, and the rate beyond the last."""
-        kinds, weight = len(self._sizes), self._last_weight
-        ended, risk = self._ended[:kinds] / weight, self._risk[:kinds] / weight
-        np.add.at(risk, rows, np.clip(had_s[:, None] - EDGES_S[:-1], 0.0, WIDTHS_S))
-        sizes = np.array(self._sizes, dtype=np.intp)
-        of_all = (ended.sum(0) + 0.5) / (risk.sum(0) + np.maximum(EDGES_S[1:], 30.0))
-        size_ended, size_risk = np.zeros((len(CLASSES) + 1, BINS)), np.zeros((len(CLASSES) + 1, BINS))
-        np.add.at(size_ended, sizes, ended)
-        np.add.at(size_risk, sizes, risk)
-        of_size = (size_ended + SHRINK_JOBS) / (size_risk + SHRINK_JOBS / of_all)
-        rate = (ended + SHRINK_JOBS) / (risk + SHRINK_JOBS / of_size[sizes])
-        hazards = np.concatenate([np.zeros((kinds, 1)), np.cumsum(rate * WIDTHS_S, axis=1)], axis=1)
-        return hazards, rate[:, -1]
-
-
-def _rounded(values: Floats) -> list[float]:
-    """Return values as far as they tell something, to four digits."""
-    last = int(np.flatnonzero(values)[-1]) + 1 if values.any() else 0
-    return [float(f"{one:.4g}") for one in values[:last].tolist()]
+    def _hazards(self, lived: Sequence[PresentJob], rows: NDArray[np.intp], law: LengthEstimates) -> dict[int, Floats]:
+        """Of each kind the cumulative hazard at the edges of bins."""
+        unended: dict[int, dict[int, int]] = {row: {} for row in np.unique(rows).tolist()}
+        for row, one in zip(rows.tolist(), lived, strict=True):
+            if (age := law.age_of(one.had_s)) >= 0:
+                unended[row][age] = unended[row].get(age, 0) + 1
+        return {
+            row: -np.log([1.0, *np.maximum(law.outlasts(self._ended[row], ages), UNLIKELY), UNLIKELY / FAR_TIMES])
+            for row, ages in unended.items()
+        }
 
 
 class LengthDraws:
@@ -233,13 +214,12 @@ class LengthDraws:
         places: dict[int, int],
         rows: NDArray[np.intp],
         had_s: Floats,
-        hazards: Floats,
-        last: Floats,
+        hazards: Mapping[int, Floats],
         same: list[float],
         noise: Floats,
     ) -> None:
         count = len(known)
-        self._rows, self._had_s, self._hazards, self._last, self._noise = rows, had_s, hazards, last, noise
+        self._had_s, self._hazards, self._noise = had_s, hazards, noise
         self._place = np.full((count, NEIGHBOURS), -1, dtype=np.intp)
         self._told_s = np.zeros((count, NEIGHBOURS))
         chance = np.zeros((count, NEIGHBOURS))
@@ -252,8 +232,7 @@ class LengthDraws:
         self._at = np.zeros(count)
         self._of_kind = [(row, np.flatnonzero(rows == row)) for row in np.unique(rows)]
         for row, who in self._of_kind:
-            beyond = np.maximum(0.0, had_s[who] - EDGES_S[-1]) * last[row]
-            self._at[who] = np.interp(had_s[who], EDGES_S, hazards[row]) + beyond
+            self._at[who] = np.interp(had_s[who], EDGES_S, hazards[row])
         # That it has run so long already speaks for being as long as one that is longer.
         self._chance = np.where(
             (had_s > 0)[:, None] & (chance > 0), chance / (chance + (1 - chance) * np.exp(-self._at)[:, None]), chance
@@ -286,7 +265,5 @@ class LengthDraws:
         aims = self._at + random.exponential(size=len(self._at))
         found = np.empty(len(aims))
         for row, who in self._of_kind:
-            hazard = self._hazards[row]
-            beyond = np.maximum(0.0, aims[who] - hazard[-1]) / self._last[row]
-            found[who] = np.interp(aims[who], hazard, EDGES_S) + beyond
+            found[who] = np.interp(aims[who], self._hazards[row], EDGES_S)
         return np.maximum(found, self._had_s)

@@ -7,6 +7,11 @@ from typing import Final, NamedTuple
 BURSTS_MIN: Final = 10  # with fewer separate bursts near a horizon a quote is not known
 
 
+AHEAD, RECENTLY, BY_MEANS, ROLLED, MIXED = range(5)
+METHODS: Final = ("work ahead", "recent waits", "plan by mean lengths", "roll-outs", "foreseen")
+"""Points that are scored; the three first are what others would say, by which the last is judged."""
+
+
 class QuoteBounds(NamedTuple):
     """A quote: in how many seconds, with a probability of 80 % between the first and the last."""
 
@@ -20,6 +25,21 @@ class QuoteBounds(NamedTuple):
     def is_known(self) -> bool:
         """Whether enough was seen to say it."""
         return self.bursts >= BURSTS_MIN
+
+
+class StartQuote(NamedTuple):
+    """What is told of one job."""
+
+    job: int  # which
+    at_s: float  # when it was said
+    starts: tuple[QuoteBounds, ...]  # by method
+    end: QuoteBounds  # when it ends
+    is_told: bool  # whether its own length is told
+
+    @property
+    def start(self) -> QuoteBounds:
+        """What is shown."""
+        return self.starts[MIXED]
 
 
 class Shown(NamedTuple):

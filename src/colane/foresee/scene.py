@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+from colane.perf.estimates import LengthEstimates
+from colane.perf.lengths import Lengths
+
 LEFT_MIN_S: Final = 1.0  # no job that runs is taken to have less left
 
 Rank = tuple[float, ...]
+
+NOTHING_LEARNT: Final = Lengths()
 
 
 class PresentJob(NamedTuple):
     """A live job of a pool."""
 
     job: int  # which
-    owner: str  # whose jobs are like it
+    owner: str  # whose jobs are like it, and of which family: `ann|train`
     gpus: int  # it asks for, or has
     had_s: float  # service it has had that counts
     left_s: float | None  # what it has left where that is told, alone where it is fastest; None where it is not
@@ -36,6 +41,7 @@ class PoolScene(NamedTuple):
     now_s: float  # the time
     gpus: int  # that jobs of it may have
     present: list[PresentJob]  # its live jobs that have GPUs or may get some, by submission
+    law: LengthEstimates = NOTHING_LEARNT  # how long jobs of each family run, as decisions go by it
 
     def is_beyond(self, one: PresentJob) -> bool:
         """Whether a job waits for more GPUs than there are: it does not start as things are, whatever ends."""

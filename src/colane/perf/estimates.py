@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Final, NamedTuple, final
 
 from colane.model.job import JobSpec
+from colane.model.lengths import FamilyLengths
 from colane.model.profile import Memory, Profile, ProfileKey
 from colane.perf.rate import Prediction, Rate, Situation
 
@@ -114,6 +115,15 @@ class LengthEstimates(ABC):
     @abstractmethod
     def rest(self, family: str, had_s: float) -> Rest:
         """The same with its distribution."""
+
+    @abstractmethod
+    def outlasts(self, some: FamilyLengths, unended: Mapping[int, int]) -> list[float]:
+        """Which part of some of the jobs of a family has more than each bin ends with.
+
+        Args:
+            some: How long these ran that have ended.
+            unended: Of each bin, how many of these have had so much and have not ended.
+        """
 
     @abstractmethod
     def same_until_s(self, had_s: float) -> float:

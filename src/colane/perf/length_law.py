@@ -258,6 +258,14 @@ class Law:
             left -= parts[place]
         return EDGES_S[BINS] - age_s
 
+    def outlasts(self, ended: Counts, unended: Mapping[int, int]) -> list[float]:
+        """Which part of some of its jobs has more than each bin ends with: these count beside the law of all."""
+        found, left = list[float](), 1.0
+        for part in _mixed(self._parts, ended, unended):
+            left -= part
+            found.append(max(left, 0.0))
+        return found
+
     def ends_before(self, number: int, other: Law, other_number: int, times: float) -> float:
         """The probability that a job that has had so much has less than so many times as much left as another."""
         age_s, other_age_s, place, ended, found = _begin_s(number), _begin_s(other_number), max(number, 0), 0.0, 0.0

@@ -10,16 +10,18 @@ from dataclasses import dataclass
 from math import inf, isnan, nan
 from typing import Any, Final
 
+from colane.core.cluster.co_runners import Pacing
 from colane.core.cluster.draft import Draft
 from colane.core.cluster.state import ClusterState
 from colane.core.cluster.view import ClusterView
 from colane.core.core import Core
 from colane.core.policy import Policy
+from colane.facts.job import LeftBy, left_of
 from colane.facts.ran import attained_s, earlier_s, had_s, present_s
-from colane.foresee.foreseer import Foreseer, SaidQuote, StartQuote
+from colane.foresee.foreseer import Foreseer, SaidQuote
 from colane.foresee.judged import Foretold, JudgedQuotes, judged, judged_rows
 from colane.foresee.lengths import LearntLengths
-from colane.foresee.said import QuoteBounds, Shown, said_fault, unforeseen
+from colane.foresee.said import QuoteBounds, Shown, StartQuote, said_fault, unforeseen
 from colane.foresee.scene import LEFT_MIN_S, PoolScene, PresentJob
 from colane.foresee.widen import BURST_S
 from colane.model.arrays import number_of
@@ -36,12 +38,7 @@ FORETOLD_KEPT: Final = 600  # so many quotes are kept over a restart
 
 ELEMENTS_MAX: Final = 200  # of an array, so many elements stand in the line for all that wait
 
-Pace = Callable[[JobId], float | None]  # the speed of a job that runs, of that alone, where it is looked at
-
-
-def pace_in(core: Core) -> Pace:
-    """As it is believed where decisions are made."""
-    return lambda job: core.pacing(job).rate.ratio
+Pace = Callable[[JobId], Pacing]  # how fast a job goes that runs, where that is looked at: `Core.pacing`
 
 
 @dataclass(slots=True)
@@ -135,7 +132,7 @@ class Foresight:
         for pool in state.queues:
             try:
                 self.meet(state, now_s)
-                found.update(self.of(pool).board(scene_of(state, self.policy, pool, now_s, pace_in(core))))
+                found.update(self.of(pool).board(scene_of(state, self.policy, pool, now_s, core.pacing)))
             except Exception as error:  # noqa: BLE001 - whatever it is, jobs and plans go on
                 found.update(unforeseen_of(state, now_s, said_fault(error), pool))
         return found
@@ -268,7 +265,7 @@ def scene_of(state: ClusterState, policy: Policy, pool: str, now_s: float, pace:
         elif job.placement is not None or job.is_waiting:
             present.append(tell(job))
     present.sort(key=lambda one: one.job)
-    return PoolScene(now_s, max(0, gpus), present)
+    return PoolScene(now_s, max(0, gpus), present, view.beliefs.lengths)
 
 
 def present_of(policy: Policy, draft: Draft, pool: str, pace: Pace | None = None) -> Callable[[Job], PresentJob]:
@@ -283,8 +280,13 @@ def present_of(policy: Policy, draft: Draft, pool: str, pace: Pace | None = None
         spec, gpus = job.effective, job.gpu_count
         runs = job.placement is not None and not job.is_waiting
         left_s = expected.left_s(job) if times.predicted_s(spec) is not None else None
-        if left_s is not None and runs:
-            left_s /= (pace and pace(job.id)) or 1.0
+        if runs and pace is not None:
+            pacing = pace(job.id)
+            told = left_of(job, draft.view.progress(job.id), pacing, now_s)
+            if told.by is LeftBy.STEPS:
+                left_s = told.p50_s
+            elif left_s is not None:
+                left_s /= pacing.rate.ratio or 1.0
         attained_gpu_s = attained_s(job, now_s) * gpus if queues_gpu_s else 0.0
         return PresentJob(
             job.id,

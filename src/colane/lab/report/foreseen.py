@@ -13,8 +13,8 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from colane.api.seeing import SharedDayObject
-from colane.foresee.foreseer import METHODS
 from colane.foresee.judged import HORIZONS, Foretold
+from colane.foresee.said import METHODS
 from colane.lab.report import style
 from colane.lab.report.tables import Table, TableColumn, many, ratio, text
 

@@ -21,7 +21,7 @@ from colane.server.handlers.finder import JobFinder
 from colane.server.handlers.submissions import Submissions
 from colane.server.parts import Parts
 from colane.server.planning.copies import Copies, CopyError
-from colane.server.planning.forecast import foreseen, live_start_in_s, live_starts_in_s
+from colane.server.planning.forecast import foreseen, live_starts_in_s
 from colane.server.planning.least import LeastChange, least_changes
 from colane.server.planning.otherwise import Forced, otherwise
 from colane.server.planning.plans import PlanQuestion, same_outcome, start_text
@@ -96,8 +96,9 @@ class Forecasts:
             least = least_changes(core, job_id, turn.now_s) if changes else []
             board = partial(driver.foresight.board, core, turn.now_s)
             board = board if known is None else partial(dict[int, Shown], {job_id: known})
-            guess = partial(live_start_in_s, core, job_id, turn.now_s)
-            told, starts_in_s = foreseen(core, [job_id], turn.now_s, board, guess)
+            told, starts_in_s = foreseen(
+                core, [job_id], turn.now_s, board, lambda: live_starts_in_s(core, [job_id], turn.now_s).get(job_id)
+            )
             return least, told.get(job_id), starts_in_s
 
         if job.placement is None:

@@ -7,7 +7,7 @@ from typing import Final, cast
 
 from colane.api.records import ForeseenObject, HealthDetailObject, ServiceHealthObject
 from colane.facts.job import waiting
-from colane.foresee.foreseer import METHODS
+from colane.foresee.said import METHODS
 from colane.model.words import percent
 from colane.server.nodes.behind import BehindWatch
 from colane.server.parts import Parts

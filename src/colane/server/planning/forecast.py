@@ -23,11 +23,10 @@ from colane.scheduling.foresight import policy_problem
 BUDGET_S: Final = 0.03
 """A plan is waited for: a forecast that takes longer, in CPU time as machines may be busy, is none."""
 
+ALONE_S: Final = 0.5  # the same where nothing else is asked
+
 STEPS_MAX: Final = 500
 LEAVING: Final = frozenset({JobState.STOPPING, JobState.CHECKPOINTING})
-
-
-ALONE_S: Final = 0.5  # the same where nothing else is asked
 
 
 def foreseen(
@@ -49,18 +48,7 @@ def foreseen(
     return {job: unforeseen(now_s, problem, waits=True) for job in jobs} | known, None
 
 
-def live_start_in_s(core: Core, job: JobId, now_s: float) -> float | None:
-    """Play a copied core on until a live job has a place; see `start_in_s`."""
-    return start_in_s(core, [job], core.step([Tick()], now_s, whole=True), now_s, ALONE_S)
-
-
-def start_in_s(
-    core: Core,
-    jobs: Sequence[JobId],
-    outcome: Outcome,
-    now_s: float,
-    budget_s: float = BUDGET_S,
-) -> float | None:
+def start_in_s(core: Core, jobs: Sequence[JobId], outcome: Outcome, now_s: float) -> float | None:
     """Play a copied core on until one of these jobs, or an element of one, has a place.
 
     Args:
@@ -68,22 +56,24 @@ def start_in_s(
         jobs: Those that wait.
         outcome: Of its last step.
         now_s: The time of that step.
-        budget_s: How long that may take.
 
     Returns:
         Seconds until then; None where that is not known.
     """
-    return next((at_s - now_s for at_s, _ in _starts(core, jobs, outcome, now_s, budget_s)), None)
+    return next((at_s - now_s for at_s, _ in _starts(core, jobs, outcome, now_s, BUDGET_S)), None)
 
 
-def live_starts_in_s(core: Core, jobs: Sequence[JobId], now_s: float, within_s: float) -> dict[JobId, float]:
-    """Play a copied core on for so long; those of the live jobs that have a place by then, with seconds until then."""
+def live_starts_in_s(core: Core, jobs: Sequence[JobId], now_s: float, within_s: float = inf) -> dict[JobId, float]:
+    """Play a copied core on for so long; those of the live jobs that have a place by then, with seconds until then.
+
+    An array has one once an element has; see `start_in_s`.
+    """
     found: dict[JobId, float] = {}
     for at_s, started in _starts(core, jobs, core.step([Tick()], now_s, whole=True), now_s, ALONE_S):
         if at_s > now_s + within_s:
             break
         for job in started:
-            found.setdefault(job.id, at_s - now_s)
+            found.setdefault(job, at_s - now_s)
         if len(found) == len(jobs):
             break
     return found
@@ -91,8 +81,8 @@ def live_starts_in_s(core: Core, jobs: Sequence[JobId], now_s: float, within_s: 
 
 def _starts(
     core: Core, jobs: Sequence[JobId], outcome: Outcome, now_s: float, budget_s: float
-) -> Iterator[tuple[float, list[Job]]]:
-    """Play a copied core on; yield when, and which of these jobs, or elements of them, have a place."""
+) -> Iterator[tuple[float, list[JobId]]]:
+    """Play a copied core on; yield when, and which of these jobs have a place, or elements that have."""
     until_s, at_s, ends = thread_time() + budget_s, now_s, _Ends(core)
     ends.take(list(core.state.running.values()), at_s)
     for _ in range(STEPS_MAX):
@@ -107,7 +97,8 @@ def _starts(
             events = ends.due(at_s)
         outcome = core.step(events, at_s, whole=True)
         placed = [job for job in outcome.jobs if job.placement is not None]
-        if started := [job for job in placed if job.id in jobs or (job.element and job.element.array in jobs)]:
+        ids = [[job.id] if job.element is None else [job.id, job.element.array] for job in placed]
+        if started := [one for both in ids for one in both if one in jobs]:
             yield at_s, started
         ends.take(placed, at_s)
         if thread_time() > until_s:

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 from colane.foresee.foreseer import SaidQuote
 from colane.foresee.said import Shown, said_fault
 from colane.model.job import JobId
-from colane.scheduling.foresight import Foresight, pace_in, unforeseen_of
+from colane.scheduling.foresight import Foresight, unforeseen_of
 from colane.server.board.turn import Turn
 from colane.server.ground.problems import RefusedError
 from colane.server.ground.whole_file import write_whole
@@ -129,7 +129,7 @@ class Foreseeing:
             shown = foresight.board(core, turn.now_s)
             jobs = [core.state.jobs[one] for one in new if one in core.state.jobs]
             jobs = [job for job in jobs if job.is_waiting and not (job.id in shown and shown[job.id].problem)]
-            said = foresight.say(core.state, jobs, turn.now_s, pace_in(core))
+            said = foresight.say(core.state, jobs, turn.now_s, core.pacing)
             return Looked(shown, said, process_time() - began_s)
 
         found = await self.forecasts.of_copy(question)
