@@ -49,7 +49,7 @@ export function View({ redraw }) {
   return html`<div class="top"><h1>${shown.count ? `${count(shown.count, "job")} ended in ${count(shown.many, "day")}, ${good} with success.` : `No job ended in ${count(shown.many, "day")}.`}</h1>
     <span class="acts">${DAYS.map(each => html`<a class=${`btn${each === shown.many ? " on" : ""}`} key=${each} aria-current=${each === shown.many ? "true" : null} href=${`#/reports?days=${each}`}>${each} d</a>`)}</span></div>
     ${shown.left_out ? html`<p class="lead">These are the last ${shown.count}; ${shown.left_out_count} more ended before: choose fewer days.</p>` : ""}
-    ${shown.count ? html`<div class="tw"><table><thead><tr><th></th><th class="r">Median</th><th class="r">9 of 10 below</th><th class="r">Most</th></tr></thead><tbody>${FIGURES.map(([key, word, say]) => html`<tr key=${key}><td>${word}</td>
+    ${shown.count ? html`<div class="tw"><table class="ff"><thead><tr><th></th><th class="r">Median</th><th class="r">9 of 10 below</th><th class="r">Most</th></tr></thead><tbody>${FIGURES.map(([key, word, say]) => html`<tr key=${key}><td>${word}</td>
       ${["median", "p90", "most"].map(part => html`<td class="r" key=${part}>${shown[key] ? say(shown[key][part]) : "unknown"}</td>`)}</tr>`)}</tbody></table></div>
     <p class="said">${lasting(shown.lost_s)} of run time had to be made again; jobs were stopped for others ${count(shown.preemptions, "time")}.</p>
     <h2>How they ended</h2><ul class="look">${Object.entries(states).sort((a, b) => b[1] - a[1]).map(([each, many]) => html`<li key=${each}><b>${many}</b><a class="lk" aria-current=${each === state ? "true" : null} href=${`#/reports?${new URLSearchParams({ days: shown.many, state: each === state ? "" : each })}`}>${

@@ -200,7 +200,7 @@ export function View() {
     <div class="tw"><${Strip} wide=${drawn} from=${from} until=${until} /></div>
     <div class="fig"><div><span>${clock(cursor)}</span><em>${held} <small>${devices === null ? "devices at work" : `of ${count(Math.round(devices), "device")} at work`}</small></em></div>
       <div><span>Waiting</span><em>${waiting === null ? "unknown" : Math.round(waiting)} <small>jobs</small></em></div>
-      <div><span>Busy</span><em>${busy === null ? "unknown" : Math.round(busy * 100)} <small>% of the time of devices at work</small></em></div></div>
+      <div><span>Busy</span><em>${busy === null ? "unknown" : html`${Math.round(busy * 100)} <small>% of the time of devices at work</small>`}</em></div></div>
     ${rows.length ? html`<div class="tw"><${Lanes} rows=${rows} wide=${drawn} from=${from} until=${until} at=${cursor} /></div>` : html`<p class="lead">No job held a device in this time.</p>`}
     <p class="lead small">A row is a device, or neighbours that had the same jobs; what lies below one another was there at once, and a gang is one block. Dashed is kept for a job, or reserved, red and ✕ broken; else white is free${all.length > ROWS ? `; ${count(all.length - ROWS, "row")} more: choose a node` : ""}.</p>
     ${later.length ? html`<p class="lead small">Reserved later: ${later.slice(0, LATER).map(([said, names], at) => html`${at ? "; " : ""}<bdi>${said} (${names.slice(0, LATER).join(", ")}${names.length > LATER ? ` and ${names.length - LATER} more` : ""})</bdi>`)}${later.length > LATER ? `; ${later.length - LATER} more: colane reserve` : ""}.</p>` : ""}
