@@ -6,25 +6,23 @@ import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import Any, Final, Self
 
+from colane.api.jobs import JobObject
 from colane.cli import output
 from colane.cli.errors import writing
 from colane.cli.output import ScreenColumn
+from colane.client.client import Client
 from colane.client.knowledge import encode_measurement, encode_profile, read_measurements, read_profiles
+from colane.client.profile_session import Session
+from colane.client.profiling import Subject
 from colane.lab.report.measured import Boundary, ThroughputCurve, summarise_sets, verdict
 from colane.lab.report.profiles import Findings, profiles_table, scaling_table, source_text, summary_object, write
 from colane.lab.report.prose import duration
 from colane.lab.report.tables import Table, sets_table
+from colane.model.profile import Profile, SetMeasurement, Value
 from colane.perf.beliefs import Beliefs
 from colane.perf.scaling import fitted_step_s
-
-if TYPE_CHECKING:
-    from colane.api.jobs import JobObject
-    from colane.client.client import Client
-    from colane.client.profile_session import Session
-    from colane.client.profiling import Subject
-    from colane.model.profile import Profile, SetMeasurement, Value
 
 CLEAR_LINE: Final = "\r\x1b[2K"
 NO_BANDWIDTH: Final = "not measured: needs NVML GPM (Hopper and later) or an ncu CSV (--kernels)"
@@ -201,21 +199,18 @@ def _fields(profile: Profile, sampled_s: float | None) -> list[tuple[str, str]]:
     def seconds(value: Value | None) -> str:
         return duration(None if value is None else value.value)
 
-    peak = profile.memory_bytes
+    persistent, peak = profile.persistent_bytes, profile.memory_bytes
+    whole = None if persistent is None or peak is None else persistent._replace(value=float(peak))
     return [
         ("profile", str(profile.key)),
         ("step time", f"{duration(sampled_s)} (mean of its steps)"),
         ("", f"{seconds(profile.step_s)} (mean, {_source(profile.step_s)})"),
         ("", f"{seconds(profile.step_median_s)} (median, {_source(profile.step_median_s)})"),
-        ("P", _with_source(profile.persistent_bytes, output.size, "not measured")),
-        ("peak (P + E)", _with_source(_as_peak(profile.persistent_bytes, peak), output.size, "not measured")),
+        ("P", _with_source(persistent, output.size, "not measured")),
+        ("peak (P + E)", _with_source(whole, output.size, "not measured")),
         ("C", _with_source(profile.occupancy, lambda v: f"{v:.3g} % us over two steps", NO_OCCUPANCY)),
         ("M", _with_source(profile.bandwidth, lambda v: f"{v:.3g} % us over two steps", NO_BANDWIDTH)),
     ]
-
-
-def _as_peak(value: Value | None, peak: int | None) -> Value | None:
-    return None if value is None or peak is None else value._replace(value=float(peak))
 
 
 def _with_source(value: Value | None, show: Any, unknown: str) -> str:  # noqa: ANN401 - a function of a float

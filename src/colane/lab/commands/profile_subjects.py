@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from colane.api.jobs import JobRequestObject
+from colane.api.nodes import NodeObject
 from colane.cli import output
 from colane.cli.errors import FailureError, MisuseError
 from colane.cli.submit.command import shell_environment
@@ -21,16 +23,11 @@ from colane.devices.kernels import KernelTrace, KernelTraceError, read_trace
 from colane.lab.commands.profile_output import write_files
 from colane.lab.report.profiles import Findings
 from colane.model.field_values import check_sizes, parse_sizes
-from colane.model.profile import ProfileKey
+from colane.model.profile import Profile, ProfileKey
 from colane.model.words import count, percent
 from colane.server.ground.access import user_name
 from colane.server.submitting.family import derive_family
 from colane.workloads import catalogue
-
-if TYPE_CHECKING:
-    from colane.api.jobs import JobRequestObject
-    from colane.api.nodes import NodeObject
-    from colane.model.profile import Profile
 
 
 def take_kernels(scheduler: Client, subject: Subject, path: Path, out: Path | None, *, as_json: bool) -> None:
@@ -216,22 +213,18 @@ def _shell(job: Mapping[str, Any]) -> JobRequestObject:
     return shell | ({"python": sys.executable} if "model_name" in job else {})
 
 
-def _subject(request: JobRequestObject, nodes: Iterable[NodeObject]) -> Subject:
+def _subject(request: JobRequestObject, nodes: Sequence[NodeObject]) -> Subject:
     request = _complete(request)
     try:
         kind = gpu_type_of(nodes, request.get("gpu_type"), request.get("pool", "default"))
     except ProfileError as error:
         raise MisuseError(str(error)) from error
-    _refuse_beyond(request["gpus"], kind, request.get("pool", "default"), nodes)
+    gpus, pool = request["gpus"], request.get("pool", "default")
+    counts = [sum(gpu["type"] == kind for gpu in n["gpus"]) for n in nodes if n["pool"] == pool and not n["lost"]]
+    if any(counts) and gpus > max(counts):  # before anything runs
+        raise MisuseError(f"--gpus: {gpus} is more than any node of pool {pool} has of type {kind} ({max(counts)})")
     key = ProfileKey(request["family"], request.get("batch_size"), request["gpus"], kind)
     return Subject(key=key, request={**request, "gpu_type": kind})
-
-
-def _refuse_beyond(gpus: int, kind: str, pool: str, nodes: Iterable[NodeObject]) -> None:
-    """Refuse a number of GPUs that no machine has of a type that is there, before anything runs."""
-    counts = [sum(gpu["type"] == kind for gpu in n["gpus"]) for n in nodes if n["pool"] == pool and not n["lost"]]
-    if any(counts) and gpus > max(counts):
-        raise MisuseError(f"--gpus: {gpus} is more than any node of pool {pool} has of type {kind} ({max(counts)})")
 
 
 def _complete(request: JobRequestObject) -> JobRequestObject:

@@ -7,10 +7,11 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from colane.lab.simulate.beliefs import describe
 from colane.lab.simulate.config import described
+from colane.lab.simulate.driver import Driver
 from colane.lab.simulate.gaps import gaps_of
 from colane.lab.simulate.generators import is_generator
 from colane.lab.simulate.request import Loaded, Request
@@ -18,10 +19,6 @@ from colane.lab.simulate.watchers import Story, lines
 from colane.lab.traces.costs import Costs
 from colane.lab.traces.units import odd_units
 from colane.model.words import count
-
-if TYPE_CHECKING:
-    from colane.lab.simulate.driver import Driver
-
 
 WENT_WELL: Final = frozenset({"completed", "pass", "passed", "succeeded", "success", "terminated"})
 """What traces call a job that did what it was to do."""

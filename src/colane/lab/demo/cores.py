@@ -8,18 +8,15 @@ import os
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from colane.api.jobs import JobObject, JobRequestObject
+from colane.api.of_record import ProgressObject
 from colane.cli import output
 from colane.cli.service.command import node_name
-from colane.engines.local import LocalConfig
+from colane.engines.local import LocalConfig, LocalEngine
 from colane.lab.demo.watch import HEARTBEAT_S, DemoWatch
 from colane.lab.report.mixed import CoreSample
-
-if TYPE_CHECKING:
-    from colane.api.jobs import JobObject, JobRequestObject
-    from colane.api.of_record import ProgressObject
-    from colane.engines.local import LocalEngine
 
 WINDOW: Final = "4s"  # each number of cores is tried so long; the paper's 90 s would make an hour of it
 CONTENTION: Final = "2s"

@@ -6,27 +6,23 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby, pairwise
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from colane.api.jobs import JobObject, JobRequestObject
+from colane.api.of_record import ProfileObject
 from colane.cli import output
 from colane.cli.service.command import node_name
-from colane.engines.local import LocalConfig
+from colane.engines.local import LocalConfig, LocalEngine
 from colane.lab.demo.watch import HEARTBEAT_S, DemoWatch
 from colane.lab.report.measured import ThroughputCurve
 from colane.lab.report.mixed import DeviceSpan, LossPoint
 from colane.model.words import count
 from colane.perf.scaling import fitted_step_s
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from colane.api.jobs import JobObject, JobRequestObject
-    from colane.api.of_record import ProfileObject
-    from colane.engines.local import LocalEngine
 
 DEVICES: Final = 4
 BATCH: Final = 48

@@ -9,20 +9,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from colane.api.jobs import JobObject, JobRequestObject
+from colane.api.nodes import NodeObject
 from colane.cli.errors import MisuseError
 from colane.cli.service.command import node_name
 from colane.devices import DeviceSpecError, discover
 from colane.engines.local import LocalConfig
 from colane.lab.demo.plan import CPU_BATCH, CPU_WIDTH, GPUS_MAX, LABEL, PAPER_BATCH, DemoPhase, job_env
 from colane.lab.report.mixed import JobLook, MixedJob, MixedRole, MixedRun
-
-if TYPE_CHECKING:
-    from colane.api.nodes import NodeObject
-    from colane.model.hardware import Gpu
-    from colane.model.profile import SetMeasurement
+from colane.model.hardware import Gpu
+from colane.model.profile import SetMeasurement
 
 FIFO: Final = DemoPhase("FIFO", "fifo", "mixed batch: one job at a time on a device, each with what it asked for")
 OURS: Final = DemoPhase(

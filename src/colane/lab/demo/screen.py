@@ -7,7 +7,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -17,16 +17,13 @@ from rich.table import Table
 from rich.text import Text
 
 from colane.api.jobs import JobObject
+from colane.api.nodes import NodeObject
 from colane.cli import output
 from colane.cli.jobs import objects as jobs
 from colane.client.told import facts_of
-from colane.lab.demo.plan import DemoPhase
+from colane.lab.demo.plan import BatchPlan, DemoPhase
 from colane.model.phases import is_in
 from colane.model.words import count
-
-if TYPE_CHECKING:
-    from colane.api.nodes import NodeObject
-    from colane.lab.demo.plan import BatchPlan
 
 BAR_WIDTH = 24
 NARROW_BAR_WIDTH = 12

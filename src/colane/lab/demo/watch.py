@@ -5,17 +5,14 @@ from __future__ import annotations
 import os
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from colane.api.jobs import JobObject, JobRequestObject
 from colane.cli import output
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from colane.api.jobs import JobObject, JobRequestObject
-    from colane.client.client import Client
-    from colane.engines.local import LocalEngine
+from colane.client.client import Client
+from colane.engines.local import LocalEngine
 
 LOOK_EVERY_S: Final = 0.5
 HEARTBEAT_S: Final = 0.5
@@ -53,17 +50,14 @@ class DemoWatch(ABC):
         for number, job in live.items():
             now_s = time.monotonic() - self.began_s
             self.note(number, job, now_s)
-            self._tell(number, job, now_s)
+            for line in job["story"][self._told.get(number, 0) :]:
+                sentence = line["sentence"]
+                # A move of several states for one reason is told once.
+                if line["why"] in self.tells and sentence != self._last.get(number):
+                    output.note(f"{now_s:5.1f} s  {self.names[number]}: {sentence}")
+                    self._last[number] = sentence
+            self._told[number] = len(job["story"])
         return live
-
-    def _tell(self, number: int, job: JobObject, now_s: float) -> None:
-        """Say what its story has more; a move of several states for one reason once."""
-        for line in job["story"][self._told.get(number, 0) :]:
-            sentence = line["sentence"]
-            if line["why"] in self.tells and sentence != self._last.get(number):
-                output.note(f"{now_s:5.1f} s  {self.names[number]}: {sentence}")
-                self._last[number] = sentence
-        self._told[number] = len(job["story"])
 
     def until(self, stack: LocalEngine, is_done: Callable[[dict[int, JobObject]], bool], max_s: float) -> bool:
         """Look until something is so, for so long at most; whether it came to be."""
