@@ -7,7 +7,7 @@ import pytest
 from colane.core import ClusterState, Core
 from colane.core.cluster.contents import News
 from colane.core.cluster.draft import Draft
-from colane.core.cluster.view import ClusterView
+from colane.core.cluster.view import ClusterView, UnfinishedError
 from colane.core.core import IDLE_TURNS_MAX, UNFINISHED_MAX, WORK_A_PLAN
 from colane.core.events import NodeRegistered, Outcome, Submitted
 from colane.model.job import JobId, JobSpec
@@ -116,6 +116,14 @@ def test_a_plan_that_has_much_to_look_at_is_given_up_and_the_next_goes_on_with_i
     (told,) = policy.told
     assert told is not None
     assert (sorted(told.came), told.since_s) == ([4], 5.0)
+
+
+def test_a_plan_that_has_done_more_than_it_may_goes_on_where_nothing_is_left_to_look_at() -> None:
+    view = ClusterView(ClusterState(Beliefs()), 1.0, work_max=1)
+    view.work(WORK_A_PLAN)
+    assert view.portion(dict[JobId, None]()) == {}
+    with pytest.raises(UnfinishedError):
+        view.portion({JobId(1): None})
 
 
 def test_what_is_forgotten_as_soon_as_it_is_known_is_looked_at_all_at_once_in_the_end() -> None:

@@ -94,8 +94,9 @@ class ClusterView:
         Raises:
             UnfinishedError: None may any more: the plan is given up.
         """
-        if new:
-            self.work(0)
+        if not new:  # `work` may have done more than was left
+            return {}
+        self.work(0)
         part = dict(islice(new.items(), self.work_left))
         for job in part:
             del new[job]

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from heapq import heappop, heappush, merge
 from itertools import chain
-from typing import NamedTuple
+from operator import attrgetter
+from typing import Final, NamedTuple
 
 from colane.core.cluster.bookings import NodeState
 from colane.core.cluster.contents import NodesMatterNot
@@ -31,6 +32,8 @@ from colane.scheduling.engine.usual import UsualRule
 HOUR_S = 3600.0
 DAY_S = 24 * HOUR_S
 WEEK_S = 7 * DAY_S
+
+ID: Final = attrgetter("id")
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,14 +89,14 @@ class AgeingRule(UsualRule):
         view, context = self._context.draft.view, self._context
         firsts = [line.first for line in view.queue(context.pool).cpu_only.values()]
         waiting = [view.job(first) for first in firsts if first is not None]
-        return min([job for job in waiting if context.is_overdue(job)], key=_id, default=None)
+        return min([job for job in waiting if context.is_overdue(job)], key=ID, default=None)
 
     def _overdue(self) -> Iterator[Job]:
         context = self._context
         lines = context.draft.view.queue(context.pool).lines
         if len(lines) == 1:
             return self._overdue_of(*lines.values())
-        return merge(*[self._overdue_of(line) for line in lines.values()], key=_id)
+        return merge(*[self._overdue_of(line) for line in lines.values()], key=ID)
 
     def _overdue_of(self, line: Line) -> Iterator[Job]:
         """Those of one priority; a job that came later than the bound ago has not waited longer than that."""
@@ -120,10 +123,6 @@ def _may_be_overdue(context: SchedulingContext) -> bool:
     return False
 
 
-def _id(job: Job) -> JobId:
-    return job.id
-
-
 class WaitingGangs(NodesMatterNot):
     """Waiting jobs of several GPUs, by when they are overdue; judged anew where what is believed of them has changed.
 
@@ -138,7 +137,7 @@ class WaitingGangs(NodesMatterNot):
         if old is not None and _is_waiting_gang(old):
             self._pool(old).drop(old.id)
         if new is not None and _is_waiting_gang(new):
-            self._pool(new).enter(new)
+            self._pool(new).new[new.id] = None
 
     def overdue(self, context: SchedulingContext) -> Iterator[Job] | None:
         """Those that are, the first of them first, but none before one of a higher priority; None where there is none.
@@ -152,16 +151,14 @@ class WaitingGangs(NodesMatterNot):
         return self._pools.setdefault(job.spec.pool, _GangsDue())
 
 
+@dataclass(slots=True, eq=False)
 class _Alike:
     """Gangs of one family of unknown length that have had as much: each is overdue as long after it came."""
 
-    __slots__ = ("bound_s", "jobs", "key", "next")
-
-    def __init__(self, key: tuple[str, int]) -> None:
-        self.key = key
-        self.jobs: list[tuple[float, JobId]] = []
-        self.bound_s = 0.0
-        self.next: tuple[float, JobId] | None = None
+    key: tuple[str, int]  # of these
+    jobs: list[tuple[float, JobId]] = field(default_factory=list)  # since when each waits
+    bound_s: float = 0.0  # how long it may
+    next: tuple[float, JobId] | None = None  # which is overdue next, and when
 
     def due_s(self, entry: tuple[float, JobId]) -> float:
         """When one is that waits since then."""
@@ -179,7 +176,7 @@ class _GangsDue:
     """Those of a pool: each of told length by itself, the others with those that are alike."""
 
     def __init__(self) -> None:
-        self._new: dict[JobId, None] = {}
+        self.new: dict[JobId, None] = {}
         self._due_s: dict[JobId, float] = {}
         self._alike: dict[tuple[str, int], _Alike] = {}
         self._among: dict[JobId, tuple[_Alike, float]] = {}
@@ -189,13 +186,9 @@ class _GangsDue:
         self._late_alike: dict[_Alike, None] = {}
         self._believed = -1, -1
 
-    def enter(self, job: Job) -> None:
-        """One waits."""
-        self._new[job.id] = None
-
     def drop(self, job: JobId) -> None:
         """One does not any more."""
-        self._new.pop(job, None)
+        self.new.pop(job, None)
         self._due_s.pop(job, None)
         among = self._among.pop(job, None)
         if among is not None:
@@ -210,13 +203,13 @@ class _GangsDue:
         self._take_in(context)
         while ahead and ahead[0][0] <= draft.now_s:
             entry = heappop(ahead)
-            if self._holds(entry):
-                among = self._among.get(entry[1])
-                place = bisect_left(late, entry)
-                if among is not None:
-                    self._judge(context, among[0])
-                elif late[place : place + 1] != [entry]:
-                    late.insert(place, entry)
+            among, place = self._among.get(entry[1]), bisect_left(late, entry)
+            if not self._holds(entry):
+                continue
+            if among is not None:
+                self._judge(context, among[0])
+            elif late[place : place + 1] != [entry]:
+                late.insert(place, entry)
         while ahead and not self._holds(ahead[0]):
             heappop(ahead)
         if ahead:
@@ -227,15 +220,14 @@ class _GangsDue:
 
     def _take_in(self, context: SchedulingContext) -> None:
         view = context.draft.view
-        while new := view.portion(self._new):
+        while new := view.portion(self.new):
             for job in [view.jobs[job_id] for job_id in new]:
                 if context.queue.is_learnt(job):
                     self.drop(job.id)
                     key = job.effective.family, view.beliefs.lengths.age_of(had_s(job, view.now_s))
-                    alike = self._alike.setdefault(key, _Alike(key))
-                    insort(alike.jobs, (waits_since_s(job), job.id))
-                    self._among[job.id] = alike, waits_since_s(job)
-                    self._changed[alike] = None
+                    alike, since_s = self._alike.setdefault(key, _Alike(key)), waits_since_s(job)
+                    insort(alike.jobs, (since_s, job.id))
+                    self._among[job.id], self._changed[alike] = (alike, since_s), None
                 elif self._due_s.get(job.id) != (at_s := context.overdue_s(job)):
                     self.drop(job.id)
                     self._due_s[job.id] = at_s
@@ -255,18 +247,16 @@ class _GangsDue:
         late = bisect_right(jobs, now_s, key=alike.due_s)
         if late:
             self._late_alike[alike] = None
-        following = (alike.due_s(jobs[late]), jobs[late][1]) if late < len(jobs) else None
-        if following is not None and following != alike.next:
-            heappush(self._next, following)
-        alike.next = following
+        last, alike.next = alike.next, (alike.due_s(jobs[late]), jobs[late][1]) if late < len(jobs) else None
+        if alike.next is not None and alike.next != last:
+            heappush(self._next, alike.next)
 
     def late(self, context: SchedulingContext) -> Iterator[Job]:
         """Those that are."""
         jobs, highest = context.draft.view.jobs, max(context.draft.view.queue(context.pool).lines, default=0)
         for entry in merge(self._late, *[alike.late(context.draft.now_s) for alike in self._late_alike]):
-            job = jobs.get(entry[1])
-            if job is not None and self._holds(entry) and job.spec.priority >= highest:
-                yield job
+            if self._holds(entry) and jobs[entry[1]].spec.priority >= highest:
+                yield jobs[entry[1]]
 
     def _holds(self, entry: tuple[float, JobId]) -> bool:
         among = self._among.get(entry[1])
@@ -279,11 +269,10 @@ class _GangsDue:
         if believed == self._believed:
             return
         if believed[0] != self._believed[0]:
-            self._new.update(dict.fromkeys([*self._due_s, *self._among]))
+            self.new.update(dict.fromkeys([*self._due_s, *self._among]))
         families = lengths.judged_since(self._believed[1])
-        self._changed.update(
-            {alike: None for alike in self._alike.values() if families is None or alike.key[0] in families}
-        )
+        judged = [alike for alike in self._alike.values() if families is None or alike.key[0] in families]
+        self._changed.update(dict.fromkeys(judged))
         self._believed = believed
 
 

@@ -232,7 +232,7 @@ class _Service:
                 hope.refused()
                 if not self._pass(job, walk) or hope.is_over:
                     break
-        if started and refused:
+        if started and (refused or self._context.left_out):
             for bound_source in self._bound_sources:
                 if bound_source.has_grown:
                     return True

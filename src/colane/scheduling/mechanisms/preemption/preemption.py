@@ -15,7 +15,6 @@ from typing import Final
 
 from colane.core.cluster.contents import News
 from colane.core.cluster.load import GpuLoad
-from colane.core.cluster.queue import Line
 from colane.core.cluster.situations import situation_in
 from colane.core.planners.means import cheapest, leaving_s
 from colane.model.job import Job, JobSpec
@@ -126,7 +125,7 @@ class BoundPreemption(BoundSourceDefaults):
         """None while nothing comes free and no job may be stopped; of very many classes those first in the order.
 
         Where a plan may look at no more than what has changed, others than those of jobs that came, and of those for
-        which jobs are leaving, are asked only where GPUs changed or more jobs may be stopped.
+        which jobs are leaving, are asked only where GPUs changed or more jobs may be stopped; none where none could.
         """
         if self._survey.is_empty:
             return {}
@@ -136,19 +135,26 @@ class BoundPreemption(BoundSourceDefaults):
         if news is not None:  # there may be more room than before where GPUs changed, or more jobs may be stopped
             newly = next(self._live.past_min_runtime(now_s, quantum_s, news.since_s), None)
             asked = CLASSES_SEEN_MAX if news.gpus or newly is not None else 0
-        if len(classes) <= asked or not self._samples:
+        if not self._samples:
             return classes
-        found: dict[ClassKey, Line] = (
-            {} if news is None else {key: classes[key] for key in self._awaited(news) if key in classes}
-        )
-        walk = self._context.queue.walk(partial(dict, classes))
-        for job in walk if asked else ():
-            if len(found) >= asked:
-                break
-            key = job.spec.priority, job.need
-            found[key] = classes[key]
+        found = classes
+        if len(classes) > asked:
+            found = {} if news is None else {key: classes[key] for key in self._awaited(news) if key in classes}
+            for key, _ in self._heads(classes) if asked else ():
+                if len(found) >= asked:
+                    break
+                found[key] = classes[key]
+        survey = self._survey
+        if not found or survey.open_nodes or any(survey.may_displace(self._rank(job)) for _, job in self._heads(found)):
+            return found
+        self._context.left_out = True
+        return {}
+
+    def _heads(self, classes: Classes) -> Iterator[tuple[ClassKey, Job]]:
+        """The first job of each class in order: where that finds nothing, none behind it in its class does."""
+        for job in (walk := self._context.queue.walk(partial(dict, classes))):
+            yield (job.spec.priority, job.need), job
             walk.skip_class()
-        return found
 
     def _awaited(self, news: News) -> list[ClassKey]:
         """Classes of the jobs that came, and of those for which others are leaving."""

@@ -1,0 +1,34 @@
+"""What comes at once keeps nobody waiting: no turn of the scheduler decides for long, by CPU time."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Up
+
+pytestmark = pytest.mark.live
+
+JOBS, FAMILIES = 500, 26
+
+ENDS = 40
+"""So many of them are to have ended, each of which teaches how long those of its family run."""
+
+
+def test_a_burst_of_unknown_length_is_decided_in_short_turns(make_up: Callable[..., Up], tmp_path: Path) -> None:
+    up = make_up("--devices", "cpu:2")
+    job = {"command": ["true"], "gpus": 1, "workdir": str(tmp_path), "env": {"PATH": os.environ["PATH"]}}
+    with up.client as client:
+        jobs = client.submit_batch([{**job, "family": f"f{number % FAMILIES}"} for number in range(JOBS)])
+        ended = set[int]()
+        for event in client.events(0):
+            if event.kind == "job" and event.body["state"] == "succeeded":
+                ended.add(event.body["job"])
+            if len(ended) >= ENDS:
+                break
+        assert ended <= set(jobs)
+    assert up.end(signal.SIGINT)[0] == 0
