@@ -87,6 +87,32 @@ def test_a_hog_is_held_back_the_training_job_recovers_and_the_hog_is_let_go_with
     assert by_cores[len(CORES)] > by_cores[len(held["cores"])] > by_cores[0]
 
 
+@pytest.mark.live
+@two_cores
+def test_a_hog_that_was_there_first_is_held_back_for_training_whose_own_speed_is_not_known(watched_up: Up) -> None:
+    mark, env = "987654322", dict(os.environ)
+    hog = [sys.executable, "-m", "colane.workloads", "stream", "--threads", "2", "--seconds", mark]
+    with watched_up.client as client:
+        number = client.submit({"command": hog, "gpus": 0, "env": env})
+        pids = until(lambda: [pid for pid in watched_up.processes() if _is_stream(pid, mark)], "the hog runs")
+        until(lambda: _allowed(pids) == {frozenset(CORES)}, "it has all cores")
+        newcomer = {"command": [sys.executable, "-c", DISTURBED, mark], "family": "newcomer", "gpus": 1, "env": env}
+        train = client.submit(newcomer)
+        held = until(lambda: client.job(number)["throttle"], "the hog is held back")
+        until(lambda: _allowed(pids) == {frozenset(held["cores"])}, "its threads are on fewer cores")
+        (throttled,) = [line for line in client.job(number)["story"] if line["why"] == "throttled"][:1]
+        steps = client.job(train)["steps"]
+        until(lambda: client.job(train)["steps"] > steps + 30, "steps beside the hog held back")
+        lines = [line.split() for line in client.log(train, 0).data.decode().splitlines()]
+        client.cancel(train)
+        until(lambda: client.job(number)["throttle"] is None, "the hog is let go")
+        client.cancel(number)
+    assert held["cores"] < CORES
+    assert f"for job {train}, whose own speed is not known yet" in throttled["sentence"]
+    took_s = {n: median([float(s) for cores, s in lines if int(cores) == n]) for n in (len(held["cores"]), len(CORES))}
+    assert took_s[len(CORES)] > took_s[len(held["cores"])], "it was slowed, and is so no more"
+
+
 def _is_stream(pid: int, mark: str) -> bool:
     try:
         words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")

@@ -62,7 +62,7 @@ class _Judge:
         self._loads: dict[GpuId, GpuLoad] = {}
         self._cores: dict[str, set[int]] = {}
         self._cores_unused: dict[str, int] = {}
-        self._joined: dict[str, list[JobId]] = {}
+        self._joined: dict[str, dict[JobId, bool]] = {}  # jobs that come to nodes, and whether they have them whole
         self._host_memory_bytes: dict[str, int] = {}
         self._host_bandwidth: dict[str, float] = {}
         self._decided: set[JobId] = set()
@@ -318,12 +318,12 @@ class _Judge:
 
     def _may_use(self, job: Job, name: str) -> Flaws:
         """It is among the nodes that it names, no other has it whole, and it has none whole where others are."""
-        spec, node = job.effective, self._state.nodes[name]
-        others = {other for other in (*node.jobs, *self._joined.setdefault(name, [])) if other != job.id}
-        self._joined[name].append(job.id)
+        spec, node, joined = job.effective, self._state.nodes[name], self._joined.setdefault(name, {})
+        joined[job.id] = spec.whole_node
         if not is_among(spec.nodes, name):
             return (Flaw("wrong-node", f"job {job.id} may run on {spec.nodes}, {name} is not among them", (job.id,)),)
-        if others and (spec.whole_node or any(self._state.jobs[other].spec.whole_node for other in others)):
+        is_whole = spec.whole_node or node.whole not in (None, job.id) or True in joined.values()
+        if is_whole and any(other != job.id for other in (*node.jobs, *joined)):
             return (Flaw("node-taken-whole", f"{name} is not for job {job.id} and others at once", (job.id,)),)
         return ()
 

@@ -236,10 +236,10 @@ class Core:
         if has_samples or step.outdated:
             self._separate(step, events)
         self._come_due(step)
-        if self._drains.is_due:
+        if self.state.draining:
             self._drains.notice(step)
             self._follow(step, self._drains, ())
-        if self._returns.is_due:
+        if self.state.returning:
             self._follow(step, self._returns, ())
         for watch in self._sample_watches:
             if watch.is_due:
@@ -250,7 +250,6 @@ class Core:
     def _come_due(self, step: Step) -> None:
         """What its time has come for: timers, nodes that are brought back, pools that are planned again."""
         timers = self._timers
-        timers.woken(step.now_s)
         while (timer := timers.next_due(step.now_s)) is not None:
             reports.timer_due(step, timer)
         if self.state.closed:
@@ -367,37 +366,48 @@ class Core:
         A policy that wants to be asked again is asked until it has nothing more to change.
         """
         state, limits = self.state, self.limits
-        changed, begun, self._is_whole = state.changed_pools, len(step.decisions), whole
+        changed, self._is_whole = state.changed_pools, whole
         self._asks = 0 if step.updates or not changed.left else self._asks  # or it goes on with what is left
-        again = set[str]()
-        self._settle(step)
+        if step.moved_on or step.elements_moved or state.arrays.due:
+            self._settle(step)
         if limits is not None:
             limits.begin()
             self._timers.look_s = limits.spend(state.usage, state.jobs.values(), step.now_s)
             self._review_limits(step, limits)
-        if asks:
+        if asks and changed.left:
             changed.resume()
-        while asks and changed.pools:
-            if self._asked_without_end(step):
+        if asks and changed.pools:
+            self._ask_on(step, whole=whole)
+        if changed.left:
+            self._timers.wake(step.now_s)
+        if limits is not None:
+            step.settle_holds()
+
+    def _ask_on(self, step: Step, *, whole: bool) -> None:
+        """Ask while pools are to be planned."""
+        state, limits, changed = self.state, self.limits, self.state.changed_pools
+        begun, again = len(step.decisions), set[str]()
+        while changed.pools:
+            self._asks += 1
+            if self._asks > ASKS_MAX and self._asked_without_end(step):
                 break
             aside = self._roam(step) if state.roaming else {}
             pools, updates, decisions = list(changed.pools), step.updates, len(step.decisions)
             wants_more = self._ask(step) and len(step.decisions) > decisions
             changed.again([pool for pool in pools if pool in state.queues] if wants_more else ())
-            changed.take(aside)
-            self._settle(step)
+            if aside:
+                changed.take(aside)
+            if step.moved_on or step.elements_moved or state.arrays.due:
+                self._settle(step)
             if step.updates > updates:
                 changed.update(state.queues)
             if limits is not None:
                 self._review_limits(step, limits)
                 again.update(self._ask_for_refused(limits, again))
-            changed.put_off(everything=len(step.decisions) - begun >= ACTIONS_MAX)
+            if changed.pools:
+                changed.put_off(everything=len(step.decisions) - begun >= ACTIONS_MAX)
             if whole:
                 changed.resume()
-        if changed.left:
-            self._timers.wake(step.now_s)
-        if limits is not None:
-            step.settle_holds()
 
     def _roam(self, step: Step) -> dict[str, Happened]:
         """Have jobs of several pools wait in the first of those asked about now; return the others, asked about next.
@@ -443,7 +453,6 @@ class Core:
 
     def _asked_without_end(self, step: Step) -> bool:
         """A policy that never has enough must not keep time from going on: what it has decided so far stands."""
-        self._asks += 1
         if self._asks <= ASKS_MAX + len(self.state.jobs):
             return False
         detail = f"{self.policy.name} was asked {self._asks} times while nothing happened, and changes more"
@@ -461,10 +470,12 @@ class Core:
             if happened.any:
                 timers.anything_happened(pool)
         waiting = [pool for pool in changed if pool in queues and queues[pool].count]
-        plan = self._ask_policy(step, waiting)
+        plan = self._ask_policy(step, waiting) if waiting or timers.replans else None
         if state.cpu_only and waiting and (plan is None or not plan.serves_cpu_only):
             self._follow(step, self._cpu_only, waiting)
-        return plan is not None and any(self._wants_more(*wish) for wish in plan.replan.items())
+        if plan is None or not plan.replan:
+            return False
+        return any(self._wants_more(*wish) for wish in plan.replan.items())
 
     @property
     def goes_on(self) -> bool:
@@ -510,8 +521,10 @@ class Core:
             goes_on = replan.goes_on and step.rejected is None
             if not goes_on:
                 self._planned_s[pool] = step.now_s
-            turns = self._idle_turns.get(pool, 0) + 1 if goes_on and not plan.actions else 0
-            self._idle_turns[pool] = turns % (IDLE_TURNS_MAX + 1)
+            before = self._idle_turns.pop(pool, 0) if self._idle_turns else 0
+            turns = before + 1 if goes_on and not plan.actions else 0
+            if 0 < turns <= IDLE_TURNS_MAX:
+                self._idle_turns[pool] = turns
             if goes_on and turns <= IDLE_TURNS_MAX:  # or it would go on for ever
                 changed.leave(pool, told[pool])
             if step.rejected is not None:
@@ -562,7 +575,7 @@ class Core:
 
     def _work(self, pools: Iterable[str]) -> int:
         """How many jobs a plan may look at anew before its first change."""
-        turns = max([self._idle_turns.get(pool, 0) for pool in pools], default=0)
+        turns = max([self._idle_turns.get(pool, 0) for pool in pools], default=0) if self._idle_turns else 0
         return ENDLESS if self._is_whole or turns >= UNFINISHED_MAX else WORK_A_PLAN << turns // WORK_DOUBLES
 
     def _resume(self) -> None:

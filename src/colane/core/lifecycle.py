@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Final
 
 from colane.model.job import ENDED, Attempt, Job, JobState
-from colane.model.phases import LEAVING, StateChange, kinds, longer_story
+from colane.model.phases import LEAVING, STORY_MAX, StateChange, kinds, shorter_story
 from colane.model.reason import Reason
 
 S = JobState
@@ -146,7 +146,9 @@ def moves(job: Job, at_s: float, steps: Sequence[tuple[JobState, Reason]]) -> Jo
         state = to
     moved.state, moved.reason, moved.since_s = state, told[-1].reason, at_s
     _end_phases(moved)
-    moved.story, moved.story_left_out = longer_story(job.story, job.story_left_out, told)
+    moved.story = (*job.story, *told)
+    if len(moved.story) > STORY_MAX:
+        moved.story, moved.story_left_out = shorter_story(moved.story, job.story_left_out)
     return moved
 
 

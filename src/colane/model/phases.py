@@ -333,15 +333,10 @@ def kinds(holds: Sequence[Hold]) -> tuple[HoldKind, ...]:
 
 STORY_FIRST: Final = 16
 STORY_LAST: Final = 48
+STORY_MAX: Final = STORY_FIRST + STORY_LAST
 """A story keeps so many first and so many last changes: one of a job moved for weeks is no longer than others."""
 
 
-def longer_story(
-    story: tuple[StateChange, ...], left_out: int, more: Sequence[StateChange]
-) -> tuple[tuple[StateChange, ...], int]:
-    """A story with these changes, and how many it leaves out."""
-    story = (*story, *more)
-    excess = len(story) - STORY_FIRST - STORY_LAST
-    if excess <= 0:
-        return story, left_out
-    return (*story[:STORY_FIRST], *story[-STORY_LAST:]), left_out + excess
+def shorter_story(story: tuple[StateChange, ...], left_out: int) -> tuple[tuple[StateChange, ...], int]:
+    """What is kept of a story that is too long, and how many changes it leaves out."""
+    return (*story[:STORY_FIRST], *story[-STORY_LAST:]), left_out + len(story) - STORY_MAX

@@ -45,7 +45,8 @@ class Placement:
     @property
     def cores_booked(self) -> int:
         """Cores booked on all its nodes."""
-        return len(self.cores) + sum([len(cores) for _, cores in self.cores_elsewhere])
+        elsewhere = sum([len(cores) for _, cores in self.cores_elsewhere]) if self.cores_elsewhere else 0
+        return len(self.cores) + elsewhere
 
     def cores_on(self, node: str) -> tuple[int, ...]:
         """Core ids booked on one of its nodes."""

@@ -84,7 +84,7 @@ class NodeState:
         booked = host_booking(job, self.node.name)
         self.jobs[job.id] = None
         self.whole = job.id if job.spec.whole_node else self.whole
-        self.cores_used += _cores_used_by(job)
+        self.cores_used += 0 if job.spec.gpus else _cores_used_by(job)
         if booked is not NO_BOOKING:
             self.cores_booked.update(booked.cores)
             self.host_memory_booked_bytes += booked.memory_bytes
@@ -98,7 +98,7 @@ class NodeState:
         booked = host_booking(job, self.node.name)
         del self.jobs[job.id]
         self.whole = None if self.whole == job.id else self.whole
-        self.cores_used -= _cores_used_by(job)
+        self.cores_used -= 0 if job.spec.gpus else _cores_used_by(job)
         if booked is not NO_BOOKING:
             self.cores_booked.difference_update(booked.cores)
             self.host_memory_booked_bytes -= booked.memory_bytes
@@ -165,13 +165,15 @@ def host_booking(job: Job, node: str) -> HostBooking:
     if job.placement is None:
         return NO_BOOKING
     booked = NO_BOOKING if node in job.run.ended_on else _booked_by(job, job.placement, node)
-    if job.has_left_gpus:
-        return HostBooking((), booked.memory_bytes + (job.on_host_bytes or 0), 0)
-    if job.resizes_to is not None:
-        after = _booked_by(job, job.resizes_to, node)
+    if job.on_host is not None and job.parking is not None:
+        return HostBooking((), booked.memory_bytes + job.on_host.size_bytes, 0)
+    if job.leaving is not None and job.leaving.resizes_to is not None:
+        after = _booked_by(job, job.leaving.resizes_to, node)
         cores = tuple({*booked.cores, *after.cores})
         return HostBooking(cores, max(booked.memory_bytes, after.memory_bytes), max(booked[2], after[2]))
-    return booked._replace(memory_bytes=booked.memory_bytes + job.on_host_bytes) if job.on_host_bytes else booked
+    if job.on_host is None:
+        return booked
+    return booked._replace(memory_bytes=booked.memory_bytes + job.on_host.size_bytes)
 
 
 def _booked_by(job: Job, placement: Placement, node: str) -> HostBooking:
@@ -185,8 +187,8 @@ def _booked_by(job: Job, placement: Placement, node: str) -> HostBooking:
 
 
 def _cores_used_by(job: Job) -> int:
-    """As many as a job without GPUs has or, where it shares them, may use; 0 of one with GPUs."""
-    own = job.placement.cores if job.placement and not job.spec.gpus else ()
+    """As many as a job without GPUs has or, where it shares them, may use."""
+    own = job.placement.cores if job.placement else ()
     return len(own) or cores_used(job.spec)
 
 
@@ -210,17 +212,17 @@ def nodes_booked(job: Job) -> tuple[str, ...]:
     """Nodes a job books something of: those it has a part on, and those it is to go on with."""
     if job.placement is None:
         return ()
-    gone, to = job.run.ended_on, job.resizes_to
+    gone, to = job.run.ended_on, None if job.leaving is None else job.leaving.resizes_to
     held = tuple([node for node in job.placement.nodes if node not in gone]) if gone else job.placement.nodes
     return held if to is None else tuple(dict.fromkeys((*held, *to.nodes)))
 
 
 def slots_booked(job: Job, node: str) -> tuple[Slot, ...]:
     """GPUs of a node that a job books, with its lane on each: none while its memory is on the host."""
-    if job.placement is None or job.on_host_bytes is not None:
+    if job.placement is None or job.on_host is not None:
         return ()
     slots = () if node in job.run.ended_on else job.placement.slots_on(node)
-    if job.resizes_to is None:
+    if job.leaving is None or job.leaving.resizes_to is None:
         return slots
     own = {slot.gpu for slot in slots}
-    return (*slots, *[slot for slot in job.resizes_to.slots_on(node) if slot.gpu not in own])
+    return (*slots, *[slot for slot in job.leaving.resizes_to.slots_on(node) if slot.gpu not in own])

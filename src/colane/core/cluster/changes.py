@@ -125,7 +125,6 @@ class Changes:
         return News(frozenset(known.jobs), tuple(known.gpus), since_s, until_s)
 
     def _of(self, pool: str) -> Happened:
-        known = self.pools.get(pool)
-        if known is None:
-            known = self.pools[pool] = Happened()
-        return known
+        if pool not in self.pools:
+            self.pools[pool] = Happened()
+        return self.pools[pool]

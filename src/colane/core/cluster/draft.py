@@ -71,6 +71,7 @@ class Overlay:
         self._decided: set[JobId] = set()
         self._cpu_only: dict[str, list[JobSpec]] = {}
         self._has_opened = False
+        self._asked_open = 0
         self._joined: dict[str, bool] = {}
         """Nodes to which jobs come, and whether one has it whole then."""
 
@@ -205,10 +206,11 @@ class Overlay:
     def free_gpus(self, node: NodeState, gpu_type: str) -> list[GpuLoad]:
         """Free GPUs of a type on a node, by index; those that others use come last."""
         loads: list[GpuLoad] = []
-        mask, ids = self._free_mask(node, gpu_type), node.ids
+        mask, ids, gpus, known = self._free_mask(node, gpu_type), node.ids, self._gpus, self._loads
         while mask:
             low = mask & -mask
-            loads.append(self.load(ids[low.bit_length() - 1]))
+            gpu = ids[low.bit_length() - 1]
+            loads.append(known[gpu] if gpu in known else gpus[gpu])
             mask ^= low
         if node.is_disturbed:
             loads.sort(key=lambda load: load.gpu.is_disturbed)
@@ -230,6 +232,9 @@ class Overlay:
         for jobs in range(1, jobs_max + 1):
             if self.view.open_gpus(kind, jobs):
                 return True
+        if not self._has_opened:
+            new, self._asked_open = self.touched[self._asked_open :], len(self.touched)
+            self._has_opened = any(gpu in self._loads and self._loads[gpu].is_open for gpu in new)
         return self._has_opened
 
     def is_undecided(self, job: JobId) -> bool:
@@ -245,7 +250,6 @@ class Overlay:
             old, is_touched = self.load(load.id), load.id in self._loads
             self._loads[load.id] = load
             self.touched.append(load.id)
-            self._has_opened = self._has_opened or load.is_open
             if self._opened:
                 kind = (self.view.nodes[load.id.node].node.pool, load.gpu.type)
                 if is_touched:
@@ -275,7 +279,7 @@ class Overlay:
         return keys
 
     def _free_mask(self, node: NodeState, gpu_type: str) -> int:
-        mask = self._free_masks.get((node.order, gpu_type))
+        mask = self._free_masks.get((node.order, gpu_type)) if self._free_masks else None
         return node.free.get(gpu_type, 0) if mask is None else mask
 
     def _set_free(self, node: NodeState, kind: Kind, mask: int) -> None:
@@ -374,7 +378,7 @@ class Draft(Overlay):
         comes back there: its GPUs are to be among its `homes`.
         """
         placement = self._place(job, tuple(gpus), lanes)
-        action = Move if job.home else Start
+        action = Start if job.parking is None or not job.home else Move
         self.act(action(job.id, placement, reason))
 
     def _place(self, job: Job, loads: tuple[GpuLoad, ...], lanes: Sequence[int] | None) -> Placement:

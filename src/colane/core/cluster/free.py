@@ -36,9 +36,10 @@ class FreeIndex:
     def set(self, node: int, free: int) -> None:
         """Node has this many free GPUs."""
         masks = self.masks
-        if free >= len(masks):
-            masks.extend([0] * (free + 1 - len(masks)))
         bit, count, counts = 1 << node, free, len(masks)
+        if free >= counts:
+            masks.extend([0] * (free + 1 - counts))
+            counts = free + 1
         while count and not masks[count] & bit:
             masks[count] |= bit
             count -= 1
@@ -46,8 +47,9 @@ class FreeIndex:
         while count < counts and masks[count] & bit:
             masks[count] ^= bit
             count += 1
-        while len(masks) > 1 and not masks[-1]:
+        while counts > 1 and not masks[-1]:
             masks.pop()
+            counts -= 1
 
     @property
     def most_free(self) -> int:

@@ -54,17 +54,18 @@ class Line:
         else:
             insort(ids, job)
 
-    def remove(self, job: JobId) -> None:
-        """Take out a job that is in it."""
+    def remove(self, job: JobId) -> bool:
+        """Take out a job that is in it; whether none is left."""
         ids, gone = self._ids, self._gone
         if ids[0] == job and not gone:
             ids.popleft()
-            return
+            return not ids
         gone.add(job)
         while ids and ids[0] in gone:
             gone.discard(ids.popleft())
         while ids and ids[-1] in gone:
             gone.discard(ids.pop())
+        return not ids
 
 
 class PoolQueue:
@@ -108,7 +109,7 @@ class PoolQueue:
         if not job.spec.gpus:
             _enter(self.cpu_only, (job.spec.priority, job.need), job.id)
             return
-        self.parked += job.home != ""
+        self.parked += job.parking is not None and job.parking.home != ""
         _enter(self.lines, job.spec.priority, job.id)
         _enter(self.classes, (job.spec.priority, job.need), job.id)
 
@@ -121,20 +122,17 @@ class PoolQueue:
         if not job.spec.gpus:
             _drop(self.cpu_only, (job.spec.priority, job.need), job.id)
             return
-        self.parked -= job.home != ""
+        self.parked -= job.parking is not None and job.parking.home != ""
         _drop(self.lines, job.spec.priority, job.id)
         _drop(self.classes, (job.spec.priority, job.need), job.id)
 
 
 def _enter(lines: dict[K, Line], key: K, job: JobId) -> None:
-    line = lines.get(key)
-    if line is None:
-        line = lines[key] = Line()
-    line.add(job)
+    if key not in lines:
+        lines[key] = Line()
+    lines[key].add(job)
 
 
 def _drop(lines: dict[K, Line], key: K, job: JobId) -> None:
-    line = lines[key]
-    line.remove(job)
-    if line.is_empty:
+    if lines[key].remove(job):
         del lines[key]

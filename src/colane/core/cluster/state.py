@@ -21,7 +21,7 @@ from colane.core.cluster.load import Booking, GpuLoad, book, booked_on, memory_h
 from colane.core.cluster.queue import PoolQueue
 from colane.core.usage import UsageBook, UsedGpus
 from colane.model.hardware import Gpu, GpuId, Node
-from colane.model.job import Job, JobId, JobSpec
+from colane.model.job import ENDED, Job, JobId, JobSpec
 from colane.model.placement import Placement
 from colane.model.profile import Profile, ProfileKey
 from colane.perf.estimates import BelievedLoad, Terms
@@ -123,10 +123,11 @@ class ClusterState(ClusterContents):
 
     def put_job(self, job: Job) -> None:
         """Take the new value of a job; queue and bookings follow its state."""
-        old, new = self.jobs.get(job.id), None if job.has_ended else job
-        if old is not None and old.is_returning and not job.is_returning:
+        old, new = self.jobs.get(job.id), None if job.state in ENDED else job
+        was_waiting = old is not None and old.is_waiting
+        if old is not None and old.on_host is not None and old.is_returning and not job.is_returning:
             self._await_return(old, returning=False)
-        if old is not None and old.is_waiting:
+        if old is not None and was_waiting:
             self._leave_queue(old, new)
         if new is not None and new.halted is not None:
             self.halted[job.id] = None
@@ -137,7 +138,7 @@ class ClusterState(ClusterContents):
             self.progress.pop(job.id, None)
         else:
             self.jobs[job.id] = job
-            self._enter(job, is_new=old is None or not old.is_waiting)
+            self._enter(job, is_new=not was_waiting)
         if job.element is not None or job.array is not None:
             self.arrays.moved(job)
         if self.limits is not None:
@@ -184,7 +185,7 @@ class ClusterState(ClusterContents):
                 node = self.nodes.get(name)
                 if node is not None and job.id not in node.jobs:
                     self._book(job, node)
-            if job.is_returning:
+            if job.on_host is not None and job.is_returning:
                 self._await_return(job, returning=True)
 
     def _await_return(self, job: Job, *, returning: bool) -> None:
@@ -313,7 +314,7 @@ class ClusterState(ClusterContents):
             if load.bookings:
                 self._index(load)
             touched[name] = None
-            if old.is_free != load.is_free:
+            if (not old.bookings and old.is_free) is not (not load.bookings and load.is_free):
                 kind = name, load.gpu.type
                 flipped[kind] = flipped.get(kind, 0) ^ 1 << number
         for (name, gpu_type), mask in flipped.items():

@@ -112,7 +112,8 @@ class ClusterView:
     @property
     def pools(self) -> list[str]:
         """Pools in which something changed and a job waits, in order of name."""
-        return [pool for pool in self._pools if self.queue(pool).count]
+        queues = self._state.queues
+        return [pool for pool in self._pools if pool in queues and queues[pool].count]
 
     @property
     def changed_pools(self) -> list[str]:

@@ -52,11 +52,6 @@ class Drains:
     def __init__(self, state: ClusterState) -> None:
         self._state = state
 
-    @property
-    def is_due(self) -> bool:
-        """Whether any node is drained."""
-        return bool(self._state.draining)
-
     def notice(self, step: Step) -> None:
         """The nodes whose deadline is over; that of the others is waited for."""
         for name in self._state.draining:

@@ -22,11 +22,6 @@ class Returns:
     def __init__(self, state: ClusterState) -> None:
         self._state = state
 
-    @property
-    def is_due(self) -> bool:
-        """Whether any job waits."""
-        return bool(self._state.returning)
-
     def plan(self, view: ClusterView) -> Plan:
         """Move back the jobs that have room."""
         draft, loads, decided = Draft(view), dict[GpuId, GpuLoad](), set[JobId]()

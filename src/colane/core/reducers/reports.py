@@ -60,9 +60,10 @@ def submitted(step: Step, event: Submitted) -> None:
         return
     if event.promised is not None or step.state.guarantees:
         step.state.changed_pools.add(event.spec.pool)  # others leave for it, however full the pool is
-    set_hold_timers(step.timers, job)
-    dependencies.enter(step, job)
-    for element in arrays.make_held(step, job, event.elements):
+    if job.holds:
+        set_hold_timers(step.timers, job)
+        dependencies.enter(step, job)
+    for element in arrays.make_held(step, job, event.elements) if event.elements else ():
         set_hold_timers(step.timers, element)
         dependencies.enter(step, element)
 
@@ -232,9 +233,9 @@ def ended(step: Step, event: Ended) -> None:
         step.state.progress[job.id] = event.progress
         job, grown = learn_memory(step, job, event.progress)
         step.observe(job, event.progress)
-    if event.node in ("", job.placement.node if job.placement is not None else ""):
+    if job.id in step.state.progress and event.node in ("", job.placement.node if job.placement is not None else ""):
         attempt_ended(step, job)
-    if job.start_s is None and event.start_s is not None:
+    if job.run.start_s is None and event.start_s is not None:
         start_s = max(event.start_s, job.submit_s)
         job = job.of_run(job.run._replace(start_s=start_s))
         job.first_start_s = job.first_start_s or start_s
@@ -243,7 +244,7 @@ def ended(step: Step, event: Ended) -> None:
         _kept_to_total(step, job, event)
     if step.config.black_holes:
         black_holes.note(step, job, event)
-    end_s = max(event.end_s, job.start_s or job.submit_s)
+    end_s = max(event.end_s, job.run.start_s or job.submit_s)
     has_succeeded = event.outcome == "exited" and event.exit.code == 0
     job = leaving.with_part_ended(job, event, has_succeeded=has_succeeded)
     is_stopping = leaving.is_stopping(job) and not leaving.has_ended_first(step, job, event, end_s)

@@ -22,7 +22,7 @@ TAKEN_TO_RUN: Final = (JobState.RUNNING, Reason(Why.TAKEN_TO_RUN))
 
 def assign(step: Step, job: Job, placement: Placement, reason: Reason) -> None:
     """Put a queued job there; its agents start it, or it runs at once."""
-    placement, now_s = _with_port(step, placement), step.now_s
+    placement, now_s = placement if len(placement.nodes) == 1 else _with_port(step, placement), step.now_s
     if step.config.runs_at_once:
         launched = Reason(Why.LAUNCHED, {"pid": 0, "node": placement.node})
         taken = moves(job, now_s, ((ASSIGNED, reason), (LAUNCHING, launched), TAKEN_TO_RUN))
@@ -33,8 +33,8 @@ def assign(step: Step, job: Job, placement: Placement, reason: Reason) -> None:
         taken = moves(job, now_s, ((ASSIGNED, reason),))
     taken.placement, taken.attempt = placement, job.attempt + 1
     step.put(taken)
-    if taken.start_s is not None:
-        set_timers(step, taken, taken.start_s)
+    if taken.run.start_s is not None:
+        set_timers(step, taken, taken.run.start_s)
     step.co_runners_changed(placement.gpus)
 
 
@@ -53,8 +53,6 @@ def restart(step: Step, job: Job, placement: Placement, reason: Reason, had: Pla
 
 def _with_port(step: Step, placement: Placement) -> Placement:
     """Hand out the lowest port that no other job's first node uses."""
-    if len(placement.nodes) == 1:
-        return placement
     state = step.state
     others = [state.jobs[job].placement for job in state.nodes[placement.node].jobs]
     others += [halted.placement for job in state.halted if (halted := state.jobs[job].halted) is not None]

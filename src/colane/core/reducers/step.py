@@ -94,7 +94,8 @@ class Step:
         self._jobs: dict[JobId, Job] = {}
         self._nodes: dict[str, None] = {}
         self._profiles: dict[ProfileKey, Profile] = {}
-        state.usage.charged.clear()
+        if state.usage.charged:
+            state.usage.charged.clear()
 
     def put(self, job: Job) -> None:
         """Take a job's new value; its node learns of it, and a policy that waits for GPUs if it may take other ones."""
@@ -301,12 +302,12 @@ class Step:
 
     def at_limit_s(self, job: Job) -> float | None:
         """When its time limit is reached; time in which it was suspended does not count, as with Slurm."""
-        limit_s, start_s = job.effective.time_limit_s, job.start_s
+        limit_s, start_s = job.effective.time_limit_s, job.run.start_s
         return None if limit_s is None or start_s is None else start_s + limit_s + job.paused_s(self.now_s)
 
     def set_limit_timer(self, job: Job) -> None:
         """Have it end when its time is over."""
-        due_s = self.limit_due_s(job)
+        due_s = None if job.effective.time_limit_s is None else self.limit_due_s(job)
         if due_s is not None:
             self.timers.set(due_s, TimerKind.TIME_LIMIT, job.id, job.attempt)
 
@@ -364,7 +365,7 @@ class Step:
 
     def _run_s(self, job: Job) -> float:
         """How long its present attempt has run."""
-        start_s = self.now_s if job.start_s is None else job.start_s
+        start_s = self.now_s if job.run.start_s is None else job.run.start_s
         return max(0.0, self.now_s - start_s - job.paused_s(self.now_s))
 
     def learn_length(self, job: Job) -> None:
@@ -497,7 +498,9 @@ class Step:
         if jobs or self._nodes or self._profiles or self.measurements or self.lost_nodes or self.forgotten:
             state.version += 1
         known = state.nodes
-        nodes = tuple(sorted([name for name in self._nodes if name in known])) if self._nodes else ()
+        nodes = tuple(self._nodes)
+        if len(nodes) > 1 or (nodes and nodes[0] not in known):
+            nodes = tuple(sorted(known.keys() & self._nodes))
         for name in nodes:
             known[name].generation = state.version
         return Outcome(

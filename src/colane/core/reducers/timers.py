@@ -46,7 +46,7 @@ class Timers:
     @property
     def next_s(self) -> float | None:
         """When the next one is due."""
-        due_s = min(self._heap[0].due_s if self._heap else inf, self.look_s)
+        due_s = min(self._heap[0].due_s, self.look_s) if self._heap else self.look_s
         if self.replans:
             due_s = min(due_s, *[replan.at_s for replan in self.replans.values()])
         if self._wakes:
@@ -94,16 +94,13 @@ class Timers:
         """Let there be a step at that time, whatever else happens."""
         self._wakes.add(due_s)
 
-    def woken(self, now_s: float) -> None:
-        """Times that have come are waited for no longer."""
-        if self._wakes:
-            self._wakes = {due_s for due_s in self._wakes if due_s > now_s}
-
     def set(self, due_s: float, kind: TimerKind, job: JobId, attempt: int) -> None:
         """Remember one."""
         self._serial += 1
         heappush(self._heap, Timer(due_s, self._serial, kind, job, attempt))
 
     def next_due(self, now_s: float) -> Timer | None:
-        """Take out the next one that is due."""
+        """Take out the next one that is due; times that have come are waited for no longer."""
+        if self._wakes:
+            self._wakes = {due_s for due_s in self._wakes if due_s > now_s}
         return heappop(self._heap) if self._heap and self._heap[0].due_s <= now_s else None

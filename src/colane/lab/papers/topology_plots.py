@@ -11,6 +11,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from colane.lab.papers.topology import Scenario
@@ -40,8 +41,8 @@ def slowdowns(runs: Mapping[str, Slowdowns]) -> Figure:
     """Jobs from worst to best, a line for each policy: by placement alone, and with waiting."""
     fig = style.new_figure(3.8)
     left, right = fig.subplots(1, 2)
-    lines = _panel(left, "Slowdown by placement", [found.execution for found in runs.values()])
-    _panel(right, "Slowdown with waiting", [found.total for found in runs.values()])
+    lines = _panel(left, "By placement", [found.execution for found in runs.values()])
+    _panel(right, "With waiting", [found.total for found in runs.values()])
     style.legend_of(fig, lines, runs)
     return fig
 
@@ -52,6 +53,7 @@ def _panel(axes: Axes, title: str, values: list[Floats]) -> list[Line2D]:
         lines += axes.plot(np.arange(1, one.size + 1), np.sort(one)[::-1], **style.look(place, len(values)))
     axes.set(title=title, xlabel=_cut(axes, values), ylabel="time / time at its best")
     axes.xaxis.set_major_formatter("{x:,.0f}")
+    axes.xaxis.set_major_locator(MaxNLocator("auto", integer=True))
     largest = max((float(one.max()) for one in values if one.size), default=1.0)
     if largest >= LOG_FROM:
         axes.set_yscale("log")
@@ -70,7 +72,7 @@ def _cut(axes: Axes, values: list[Floats]) -> str:
         return "jobs, worst first"
     end = min(jobs, round(1.1 * slower) + 1)
     axes.set_xlim(1 - 0.05 * end, end)
-    return f"worst {end:,} of {count(f'{jobs:,}', 'job')}; the rest is at its best"
+    return f"worst {end:,} of {count(f'{jobs:,}', 'job')}"
 
 
 TIMELINE_JOBS_MAX = 40  # more jobs than that make no readable timeline

@@ -126,7 +126,7 @@ def queue_over_time(curves: Mapping[str, ClusterCurves]) -> Figure:
     """Jobs waiting, a line for each policy."""
     fig, axes = style.one_panel(3.6)
     lines = _lines(axes, curves, "waiting")
-    axes.set(title="Jobs waiting", ylabel="jobs", ylim=(0, None))
+    axes.set(title="Jobs waiting", ylabel="jobs", ylim=(0, max(1.05, axes.get_ylim()[1])))
     style.whole_numbers(axes)
     style.legend_of(fig, lines, curves)
     return fig

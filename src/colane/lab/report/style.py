@@ -290,7 +290,7 @@ def axis_end(largest: float, room: float) -> float:
 
 def whole_numbers(axes: Axes) -> None:
     """Ticks of the vertical axis at whole numbers alone."""
-    axes.yaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.yaxis.set_major_locator(MaxNLocator("auto", integer=True, min_n_ticks=1))
 
 
 def time_axis(

@@ -12,7 +12,6 @@ from matplotlib.patches import Patch
 from colane.lab.report import style
 from colane.lab.report.prose import duration
 from colane.lab.report.records import JobTime, mean_parts_s
-from colane.model.words import count
 
 CAPTION: Final = "Where the time of each job has gone, from its submission to its end; lost running was made again."
 BARS_MAX: Final = 40  # with more jobs there is a bar for each group, the mean of its jobs; more cannot be read
@@ -39,8 +38,7 @@ def time_bars(groups: Mapping[str, Sequence[JobTime]]) -> Figure:
     known = {name: times for name, times in groups.items() if times}
     if sum(map(len, known.values())) <= BARS_MAX:
         return _drawn({name: [(time.label, time.parts_s) for time in times] for name, times in known.items()})
-    means = [(f"{name} ({count(len(times), 'job')})", mean_parts_s(times)) for name, times in known.items()]
-    return _drawn({"Mean of the jobs": means})
+    return _drawn({"Mean of the jobs": [(name, mean_parts_s(times)) for name, times in known.items()]})
 
 
 @style.styled

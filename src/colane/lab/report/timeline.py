@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
+from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
@@ -21,6 +22,8 @@ VECTOR_BARS_MAX = 2000
 
 FAILED_EDGE = "#000001"
 """Not quite black: an SVG leaves out the fill of black, and the page's ink would take its place."""
+
+DARK_BELOW = 1.3  # where red, green and blue of a bar come to less than this of 3, its label is white
 
 EDGED_BARS_MAX = 60  # bars of one device that are drawn with an edge
 TITLE_CHARACTERS_MAX = 24  # a group's name over its panel; the makespan and the number of devices follow it
@@ -130,7 +133,10 @@ def _band(axes: Axes, band: int, bars: Sequence[Bar], colours: Mapping[str, str]
         ]
         _add_bars(axes, shapes, [colours[bars[i].family] for i in chosen], "" if succeeded else "////")
     for bar, (left, right, top) in zip(bars, boxes, strict=True):
-        _label(axes, bar.label, (left, right, top + height / 2), height * band_inch)
+        is_dark = sum(to_rgb(colours[bar.family])) < DARK_BELOW
+        _label(
+            axes, bar.label, (left, right, top + height / 2), height * band_inch, "#ffffff" if is_dark else "#000000"
+        )
 
 
 def _add_bars(axes: Axes, shapes: Sequence[list[tuple[float, float]]], colours: Sequence[str], hatch: str) -> None:
@@ -145,7 +151,7 @@ def _add_bars(axes: Axes, shapes: Sequence[list[tuple[float, float]]], colours: 
     axes.add_collection(bars, autolim=False)
 
 
-def _label(axes: Axes, label: str, place: tuple[float, float, float], height_inch: float) -> None:
+def _label(axes: Axes, label: str, place: tuple[float, float, float], height_inch: float, ink: str) -> None:
     """The label in its bar, shortened to its last word or left out where the bar is too small for it."""
     left, right, middle = place
     low, high = axes.get_xlim()
@@ -156,7 +162,7 @@ def _label(axes: Axes, label: str, place: tuple[float, float, float], height_inc
     fitting = next((text for text in choices if len(text) + 1 <= room), None)
     if fitting is not None:
         text = style.shortened(fitting, 60)
-        axes.text((left + right) / 2, middle, text, ha="center", va="center", fontsize=style.points(8), color="#000000")
+        axes.text((left + right) / 2, middle, text, ha="center", va="center", fontsize=style.points(8), color=ink)
 
 
 def _panel_title(axes: Axes, whole: Panel, shown: Panel, position: int) -> None:

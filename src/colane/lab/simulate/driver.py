@@ -44,7 +44,7 @@ from colane.lab.simulate.watcher import Watcher
 from colane.lab.simulate.whereabouts import Whereabouts
 from colane.lab.simulate.world import Startup, World
 from colane.lab.traces.workload import TraceJob, conditions_of
-from colane.model.job import Exit, Job, JobId, JobState
+from colane.model.job import ENDED, Exit, Job, JobId, JobState
 from colane.model.job_spec import NewLimit
 from colane.model.phases import Dependency, DependsOn, Hold, HoldKind
 from colane.model.plan import ACTION_NAMES, Plan
@@ -59,10 +59,7 @@ class ParkedProcesses:
 
     _core: Core  # knows what is believed of their memory
     _config: DriverConfig  # what moving memory costs on each node
-    _away: dict[JobId, Process] = field(default_factory=dict)
-
-    def __contains__(self, job: JobId) -> bool:
-        return job in self._away
+    away: dict[JobId, Process] = field(default_factory=dict)  # they
 
     def bytes_of(self, job: Job) -> int:
         """Memory it has on its GPU, as it is believed: the truth has none of its own."""
@@ -74,11 +71,11 @@ class ParkedProcesses:
 
     def put(self, process: Process) -> None:
         """It is off its GPUs."""
-        self._away[process.id] = process
+        self.away[process.id] = process
 
     def take(self, job: JobId) -> Process:
         """It comes back, or is to end: the process as it was."""
-        return self._away.pop(job)
+        return self.away.pop(job)
 
 
 class TimedAsking:
@@ -145,7 +142,7 @@ class Driver:
         self.on_settled: Callable[[float], None] | None = None
         self.is_stopped = False
         core.ask = TimedAsking(core.policy, self.ledger.plan_s)
-        self._jobs = jobs
+        self.jobs, self._jobs = len(jobs), jobs
         self._by_id = {job.id: job for job in jobs}
         is_ordered = any(job.after for job in jobs)
         self._ids = {job.spec.name: job.id for job in jobs} if is_ordered else {}
@@ -179,11 +176,6 @@ class Driver:
         if self.config.tick_s is not None and jobs:
             self._agenda.at(self.now_s + self.config.tick_s, self._tick, None)
 
-    @property
-    def jobs(self) -> int:
-        """Jobs of the workload."""
-        return len(self._jobs)
-
     def run(self, until_s: float = inf, on_cut: Callable[[], None] | None = None) -> Ledger:
         """Run until every job has ended, nothing more can happen, or it is told to stop.
 
@@ -191,8 +183,8 @@ class Driver:
             until_s: What comes later than this is left.
             on_cut: Called where something is left for that: whoever keeps the driver then can go on from there.
         """
-        ledger, total = self.ledger, len(self._jobs)
-        while self.ended < total and (at_s := self._next_time()) < inf:
+        ledger = self.ledger
+        while self.ended < self.jobs and (at_s := self._next_time()) < inf:
             if at_s > until_s:
                 if on_cut is not None:
                     on_cut()
@@ -264,15 +256,19 @@ class Driver:
         return self.is_stopped
 
     def _next_time(self) -> float:
-        arrival = self._jobs[self.submitted].submit_s if self.submitted < len(self._jobs) else inf
-        return min(arrival, self._agenda.next_s, self._wake_s)
+        next_s = self._agenda.next_s
+        if self.submitted < self.jobs and self._jobs[self.submitted].submit_s < next_s:
+            next_s = self._jobs[self.submitted].submit_s
+        return min(next_s, self._wake_s)
 
     def _moment(self) -> None:
         """Everything that happens now becomes events; the core is fed until it has nothing more to say."""
         now_s, ledger = self.now_s, self.ledger
         self._submit_due(now_s)
         self._agenda.run_due(now_s)
-        self._events += self._nodes.taken()
+        if self._nodes.due:
+            self._events += self._nodes.due
+            self._nodes.due = []
         while True:
             events, self._events = self._events, []
             outcome = self.core.step(events, now_s)
@@ -308,8 +304,8 @@ class Driver:
         )
 
     def _submit_due(self, now_s: float) -> None:
-        jobs, index, events = self._jobs, self.submitted, self._events
-        while index < len(jobs) and jobs[index].submit_s <= now_s:
+        jobs, index, events, count = self._jobs, self.submitted, self._events, self.jobs
+        while index < count and jobs[index].submit_s <= now_s:
             job = jobs[index]
             until_s = job.submit_s + job.held_s
             holds = (Hold(HoldKind.BEGIN, f"{until_s:g} s", until_s),) if job.held_s > 0 else ()
@@ -374,7 +370,8 @@ class Driver:
             self.ledger.flaws.append(f"{self.now_s:g} s: " + "; ".join(str(flaw) for flaw in outcome.rejected.flaws))
         touched: dict[GpuUse, None] = {}
         started = self._change_processes(outcome.jobs, touched)
-        touched.update(self._change_of_nodes())
+        if self._bandwidth is not None or self._cores is not None:
+            touched |= self._change_of_nodes()
         if touched:
             self._change_co_runners(touched)
         for watcher in self._watchers:
@@ -391,18 +388,20 @@ class Driver:
 
     def _change_processes(self, jobs: Iterable[Job], touched: dict[GpuUse, None]) -> list[Process]:
         """Take jobs off their GPUs, then start others there; those that start."""
-        processes, parked, started = self._here.processes, self._parked, list[Process]()
+        processes, parked, started = self._here.processes, self._parked.away, list[Process]()
         for job in jobs:
-            if job.id in processes or job.id in parked or job.has_ended:  # of any other there is nothing to follow
+            if job.id in processes or job.id in parked or job.state in ENDED:  # of any other there is nothing to follow
                 self._follow(job, touched)
         for job in jobs:
-            if job.placement is not None and job.id not in processes and not job.has_left_gpus and not job.has_ended:
+            if job.state in ENDED or job.placement is None or job.id in processes:
+                continue
+            if not job.has_left_gpus:
                 started.append(self._bring(job, touched))
         return started
 
     def _bring(self, job: Job, touched: dict[GpuUse, None]) -> Process:
         """A process of a job that has a place and none there: it starts, or comes back."""
-        process = self._come_back(job) if job.id in self._parked else self._start(job)
+        process = self._come_back(job) if job.id in self._parked.away else self._start(job)
         for use in process.uses:
             touched[use] = None
         return process
@@ -410,14 +409,15 @@ class Driver:
     def _follow(self, job: Job, touched: dict[GpuUse, None]) -> None:
         """Take a job off its GPUs, or begin to, where its new value says so."""
         process = last = self._here.processes.get(job.id)
-        if process is not None and (job.placement is None or job.attempt != process.attempt or job.has_ended):
+        has_ended = job.state in ENDED
+        if process is not None and (has_ended or job.placement is None or job.attempt != process.attempt):
             for use in process.uses:
                 touched[use] = None
             self._leave(process, job)
             process = None
-        if job.has_ended:
+        if has_ended:
             self._record(job, last)
-        elif job.id in self._parked and job.state is JobState.QUEUED:  # with the node on whose host it was
+        elif job.id in self._parked.away and job.state is JobState.QUEUED:  # with the node on whose host it was
             self._saved.end_away(self._parked.take(job.id))
         elif job.parked or (process is not None and process.out_bytes is not None):
             self._follow_parked(job, process, touched)
@@ -444,7 +444,7 @@ class Driver:
         """Let its memory leave its GPUs, take it off them, or end it where it is to stop meanwhile."""
         if process is not None:
             touched.update(dict.fromkeys(process.uses))
-        if job.state is JobState.STOPPING and job.id in self._parked:
+        if job.state is JobState.STOPPING and job.id in self._parked.away:
             self._end_parked(job)
         elif process is None:
             return
@@ -531,7 +531,7 @@ class Driver:
     def _launch(self, process: Process) -> Startup:
         costs, startup = self.config.of(process.running), self.world.startup(process.running.job)
         more_s = costs.launch_s + (costs.restart_s if process.saved_steps > 0 else 0.0)
-        return Startup(startup.alone_s + more_s, startup.work_s + more_s)
+        return Startup(startup.alone_s + more_s, startup.work_s + more_s) if more_s else startup
 
     def _start(self, job: Job) -> Process:
         process = self._enter(job)
@@ -540,7 +540,8 @@ class Driver:
         launch = self._launch(process)
         if launch.alone_s <= 0:
             process.is_stepping = process.has_begun = True
-            self._speeds.pace_alone(process, self.now_s)
+            if not process.running.gpus:
+                self._speeds.pace_alone(process, self.now_s)
             self._await_failure(process)
         elif process.running.loads_on_device:
             process.is_loading, process.loading_left_s = True, launch.alone_s
@@ -566,8 +567,8 @@ class Driver:
 
     def _await_failure(self, process: Process) -> None:
         """It fails after as long as its attempt of that number did where it was recorded."""
-        failed_s, number = self._by_id[process.id].failed_s, self._failures.get(process.id, 0)
-        if number < len(failed_s):
+        failed_s = self._by_id[process.id].failed_s
+        if failed_s and (number := self._failures.get(process.id, 0)) < len(failed_s):
             self._agenda.at(self.now_s + failed_s[number], self._fail, process)
 
     def _fail(self, process: Process, _serial: int) -> None:
@@ -614,7 +615,7 @@ class Driver:
         process.settle(self.now_s)
         self._here.leave(process)
         self._accounts.book(process, self.now_s)
-        if not job.has_ended:
+        if job.state not in ENDED:
             self._meter.queue(job.spec.pool, 1, for_gpus=job.spec.gpus > 0)
             self._saved.leave(process)
 
@@ -622,7 +623,8 @@ class Driver:
         self.ended += 1
         self._saved.forget(job.id)
         self._begun.pop(job.id, None)
-        self._failures.pop(job.id, None)
+        if self._failures:
+            self._failures.pop(job.id, None)
         if job.placement is None:
             self._meter.queue(job.spec.pool, -1, for_gpus=job.spec.gpus > 0)
         self._accounts.record_ended(job, last)

@@ -45,11 +45,12 @@ class LaneTurns:
         """A process comes to its GPU; `co_runners` are the processes there."""
         self._arrived += 1
         process.arrived = self._arrived
-        self.moved(process, co_runners)
+        if len(co_runners) > 1:
+            self.moved(process, co_runners)
 
     def moved(self, process: Process, co_runners: Mapping[JobId, Process]) -> None:
         """A process is in another lane of its GPU."""
-        if not self.is_used and len(co_runners) > 1:
+        if not self.is_used:
             self.is_used = any(are_lane_mates(process, other) for other in co_runners.values())
 
     def divide(self, concerned: Iterable[Process]) -> None:

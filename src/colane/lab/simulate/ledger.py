@@ -103,7 +103,7 @@ class Rows:
         self.state.append(STATE_CODES[job.state])
         self.submit_s.append(job.submit_s)
         self.first_start_s.append(UNKNOWN if job.first_start_s is None else job.first_start_s)
-        self.start_s.append(UNKNOWN if job.start_s is None else job.start_s)
+        self.start_s.append(UNKNOWN if job.run.start_s is None else job.run.start_s)
         self.end_s.append(UNKNOWN if job.end_s is None else job.end_s)
         self.attempts.append(job.attempt)
         self.gpu_s.append(gpu_s)

@@ -45,36 +45,32 @@ class Meter:
         entry = self._pools.get(pool)
         if entry is None:
             entry = self._pools[pool] = PoolUse()
-        before = entry.stranded
-        entry.waiting += change
-        self._stranded += entry.stranded - before
+        was, entry.waiting = entry.waiting, entry.waiting + change
+        if not was or not entry.waiting:
+            idle = entry.gpus - entry.active
+            self._stranded += idle if entry.waiting else -idle
 
     def resized(self, node: Node, change: int) -> None:
         """A node is back (1) or gone (-1): GPUs that are not there are not idle."""
         pool = self._pool_of[node.name]
-        before = pool.stranded
         pool.gpus += change * len(node.gpus)
-        self._stranded += pool.stranded - before
+        self._stranded += change * len(node.gpus) if pool.waiting else 0
 
     def refresh(self, use: GpuUse) -> None:
         """The jobs or the speeds on a GPU changed."""
         use.epoch += 1
         active = bool(use.processes)
         if active is not use.is_active:
-            use.is_active = active
-            self._activate(use.pool, 1 if active else -1)
-        before, use.utilized = use.utilized, self._use_of(use)
+            use.is_active, change = active, 1 if active else -1
+            use.pool.active += change
+            self._active += change
+            self._stranded -= change if use.pool.waiting else 0
+        before, use.utilized = use.utilized, self._use_of(use) if active else 0.0
         self._utilized += use.utilized - before
 
     def record(self, curve: ClusterTimeline, at_s: float, running: int) -> None:
         """Append the present totals."""
         curve.add(at_s, self._active, self._utilized, self._stranded, self.waiting, running)
-
-    def _activate(self, pool: PoolUse, change: int) -> None:
-        before = pool.stranded
-        pool.active += change
-        self._active += change
-        self._stranded += pool.stranded - before
 
     @staticmethod
     def _use_of(use: GpuUse) -> float:

@@ -20,17 +20,12 @@ class NodeChanges:
         self.lost_s: dict[str, float] = {}  # when nodes were lost last, by name
         self._gone: set[str] = set()
         self._notices: dict[str, NodeEvent] = {}
-        self._due: list[Event] = []
+        self.due: list[Event] = []  # what has happened, until the core is told
 
     def enter(self, events: Iterable[NodeEvent]) -> None:
         """Have these happen."""
         for event in events:
             self._agenda.at(event.at_s, self._happen, event)
-
-    def taken(self) -> list[Event]:
-        """What has happened since this was asked last."""
-        due, self._due = self._due, []
-        return due
 
     def _happen(self, event: NodeEvent, _serial: int) -> None:
         name, kind = event.node, event.kind
@@ -40,15 +35,15 @@ class NodeChanges:
             if kind is NodeEventKind.RESERVE:
                 kept = tuple(sorted([*known, made], key=lambda one: one.from_s))
             self._nodes[name] = replace(self._nodes[name], reservations=kept)
-            self._due.append(NodeReserved(name, kept))
+            self.due.append(NodeReserved(name, kept))
         elif kind is NodeEventKind.LOST:
             self._lose(name, event.at_s)
         elif kind is NodeEventKind.BACK:
             self._gone.discard(name)
             self._meter.resized(self._nodes[name], 1)
-            self._due.append(NodeRegistered(self._nodes[name]))
+            self.due.append(NodeRegistered(self._nodes[name]))
         elif kind is NodeEventKind.UNDRAIN:
-            self._due.append(NodeDrained(name, None))
+            self.due.append(NodeDrained(name, None))
         else:
             self._drain(event)
 
@@ -56,7 +51,7 @@ class NodeChanges:
         ends_s = None if event.within_s is None else event.at_s + event.within_s
         is_notice = event.kind is NodeEventKind.NOTICE
         by = f"node {event.node}" if is_notice else OWNER
-        self._due.append(NodeDrained(event.node, Drain(by, event.reason, event.at_s, ends_s), by_agent=is_notice))
+        self.due.append(NodeDrained(event.node, Drain(by, event.reason, event.at_s, ends_s), by_agent=is_notice))
         if is_notice and ends_s is not None:
             self._notices[event.node] = event
             self._agenda.at(ends_s, self._go, event)
@@ -72,4 +67,4 @@ class NodeChanges:
             self._gone.add(name)
             self.lost_s[name] = at_s
             self._meter.resized(self._nodes[name], -1)
-            self._due.append(NodeLost(name))
+            self.due.append(NodeLost(name))

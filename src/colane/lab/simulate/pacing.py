@@ -95,16 +95,11 @@ class ProcessSpeeds:
             process.serial = 0
 
     def _beside(self, process: Process) -> float:
-        """Steps per second beside those in its scope, with what bandwidth is left on its node."""
-        bandwidth, speed = self._here.bandwidth, self._beside_others(process)
-        return speed if bandwidth is None else speed / bandwidth.slowdown(process.running)
-
-    def _beside_others(self, process: Process) -> float:
-        """Steps per second beside those that work on devices in its scope."""
-        here = self._here
+        """Steps per second beside those that work on devices in its scope, with what bandwidth is left on its node."""
+        here, speed = self._here, process.alone_steps_per_s
         others = here.others(process, stepping=True)
         if here.lanes.is_used:
-            return here.lanes.speed(process, others)
-        if not others:
-            return process.alone_steps_per_s
-        return here.world.steps_per_s(process.running, [other.running for other in others])
+            speed = here.lanes.speed(process, others)
+        elif others:
+            speed = here.world.steps_per_s(process.running, [other.running for other in others])
+        return speed if here.bandwidth is None else speed / here.bandwidth.slowdown(process.running)

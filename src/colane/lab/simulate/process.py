@@ -17,11 +17,6 @@ class PoolUse:
     active: int = 0
     waiting: int = 0
 
-    @property
-    def stranded(self) -> int:
-        """GPUs without a job while one waits."""
-        return self.gpus - self.active if self.waiting else 0
-
 
 @dataclass(slots=True, eq=False)
 class GpuUse:
@@ -96,7 +91,8 @@ class Process:
             self.idle_s += span_s
         if self.lane_pace < 1 and self.is_stepping:
             self.paused_s += (1 - self.lane_pace) * span_s
-        self.loading_left_s = max(0.0, self.loading_left_s - self.loading_ratio * span_s)
+        if self.is_loading:
+            self.loading_left_s = max(0.0, self.loading_left_s - self.loading_ratio * span_s)
         made = self.steps_per_s * span_s
         if self.first_step_s is None and made > 0:
             self._note_first_step(made)
@@ -105,9 +101,9 @@ class Process:
 
     def _note_first_step(self, made: float) -> None:
         """When the first whole step since the start of this attempt ended, if it has."""
-        to_go = self.saved_steps + 1 - self.done_steps
-        if made >= min(to_go, self.left_steps):
-            self.first_step_s = self.since_s + min(to_go, self.left_steps) / self.steps_per_s
+        to_go = min(self.saved_steps + 1 - self.done_steps, self.left_steps)
+        if made >= to_go:
+            self.first_step_s = self.since_s + to_go / self.steps_per_s
 
 
 def lanes_of(job: Job) -> tuple[int, ...]:

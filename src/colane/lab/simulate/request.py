@@ -193,7 +193,7 @@ def make_world(request: Request, workload: Workload, cluster: Cluster) -> World:
         table = measured.read(request.measured) if isinstance(request.measured, Path) else request.measured
         return TableWorld(Sources((MeasuredSpeeds(table),)), workload.jobs, base)
     types = sorted({gpu.type for node in cluster.nodes for gpu in node.gpus})
-    has_steps = any(job.steps is not None for job in workload.jobs)
+    has_steps = any(job.spec.steps_total is not None for job in workload.jobs)
     if request.world is WorldKind.NEUTRAL:
         return NeutralWorld(workload.jobs)
     if request.world is WorldKind.FACTORS:

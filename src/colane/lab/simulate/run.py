@@ -192,7 +192,7 @@ def admit(
     held, rejected = split(workload, cluster)
     refused = [Refusal(job.id, job.spec.name, job.line, reason) for job, reason in rejected]
     types = {pool: _gpu_types(cluster, pool) for pool in cluster.pools}
-    kept = []
+    kept, limits = [], limits if limits is not None and limits.hold else None
     for job in held:
         reason = world.refusal(job, types[job.spec.pool]) or (None if limits is None else over(job.spec, limits))
         if reason is None:

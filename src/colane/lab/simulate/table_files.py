@@ -97,7 +97,7 @@ def pollux_table(named: Path | None = None) -> pollux.PolluxTable | None:
 
 def with_known_lengths(workload: Workload, named: Path | None = None) -> Workload:
     """Give jobs without a length the one that Pollux's measurements have for them, where there are any."""
-    has_all = all(job.steps is not None or job.duration_s is not None for job in workload.jobs)
+    has_all = all(job.duration_s is not None or job.steps is not None for job in workload.jobs)
     table = None if has_all else pollux_table(named)
     return workload if table is None else with_lengths(workload, table)
 

@@ -121,13 +121,14 @@ class RecordedWork:
     def __init__(self, jobs: Sequence[TraceJob] = ()) -> None:
         made: dict[Kind, tuple[float, float]] = {}
         for job in jobs:
-            if job.steps is not None and job.duration_s:
+            if job.spec.steps_total is not None and job.duration_s:
                 steps, seconds = made.get((job.model, job.batch_size), (0.0, 0.0))
-                made[job.model, job.batch_size] = steps + job.steps, seconds + job.duration_s
+                made[job.model, job.batch_size] = steps + job.spec.steps_total, seconds + job.duration_s
         self._steps_per_s = {kind: steps / seconds for kind, (steps, seconds) in made.items()}
-        count = {(job.model, job.batch_size) for job in jobs if job.steps is not None}
+        specs = [job.spec for job in jobs]
+        count = {(spec.family, spec.batch_size) for spec in specs if spec.steps_total is not None}
         # kinds of which no row has steps: a step is a second of recorded run
-        self.in_seconds = frozenset({(job.model, job.batch_size) for job in jobs} - count)
+        self.in_seconds = frozenset({(spec.family, spec.batch_size) for spec in specs} - count)
 
     def work_steps(self, job: TraceJob) -> float:
         """Those it makes."""

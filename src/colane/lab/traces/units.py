@@ -60,7 +60,7 @@ def _durations(jobs: Sequence[TraceJob]) -> str | None:
 
 
 def _step_times(jobs: Sequence[TraceJob]) -> str | None:
-    steps = ((job.duration_s, job.steps) for job in jobs)
+    steps = [(job.duration_s, job.spec.steps_total) for job in jobs if job.spec.steps_total]
     took_s = [duration_s / many for duration_s, many in steps if duration_s and isfinite(duration_s) and many]
     if len(took_s) < JOBS_MIN:
         return None
@@ -126,7 +126,7 @@ def _nodes(jobs: Sequence[TraceJob]) -> str | None:
 
 
 def _parts(jobs: Sequence[TraceJob]) -> str | None:
-    half = _half(job.gpu_ratio for job in jobs if job.spec.gpus)
+    half = _half([job.gpu_ratio for job in jobs if job.spec.gpus])
     if half is None or half >= RATIO_MIN:
         return None
     return f"half of the jobs ask for {half:.2g} of a GPU or less: the part may be {LARGER}"
@@ -157,7 +157,7 @@ def _odd_memory(what: str, asked: Iterable[float]) -> Iterator[str]:
 
 
 def _steps(jobs: Sequence[TraceJob]) -> str | None:
-    half = _half(job.steps for job in jobs if job.steps)
+    half = _half([job.spec.steps_total for job in jobs if job.spec.steps_total])
     if half is None or half <= STEPS_MAX:
         return None
     return f"half of the jobs have {half:,.0f} steps or more: they may be {SMALLER}"

@@ -263,7 +263,8 @@ class SchedulingContext:
 
     def sizes(self, job: Job) -> Iterable[JobSpec]:
         """What a job is offered, see `Sizer`; one that waits parked comes back with as many GPUs as it had."""
-        return (job.effective.at(job.gpu_count),) if job.home else self.sizer.sizes(self, job)
+        is_parked = job.parking is not None and job.home != ""
+        return (job.effective.at(job.gpu_count),) if is_parked else self.sizer.sizes(self, job)
 
     def least(self, job: Job) -> JobSpec:
         """The smallest of these."""

@@ -114,7 +114,8 @@ class Composed:
                 keeping.keep(draft, pool, self.bind)
         for pool in pools:
             service = _Service(self, draft, pool)
-            service.move(first)
+            if first is not None:
+                first.plan(service.context)
             service.serve()
             service.dissolve()
             for keeping in self.keeps if draft.settled else ():
@@ -145,7 +146,7 @@ class _Service:
         self._draft = draft
         self._choice = parts.choose
         self._chooser = parts.chooser
-        self._context = context = SchedulingContext(draft, pool, parts.bind(draft, pool), parts.sizes)
+        self.context = context = SchedulingContext(draft, pool, parts.bind(draft, pool), parts.sizes)
         self._bound_sources = context.bound_sources = _bind_sources(parts, context)
         self._rules = _bound_rules(parts, context)
         self._judges = [rule for rule in self._rules if rule.judges] if self._rules else []
@@ -163,48 +164,40 @@ class _Service:
         self._has_full = parts.cpu_jobs.is_idle
         self._lowest = inf
         self._waiting = draft.view.queue(pool).count
-        self._newcomers = draft.view.newcomers(pool) if self._settles() else None
-
-    def move(self, moving: Moving | None) -> None:
-        """Move those that run, before those that wait are served."""
-        if moving is not None:
-            moving.plan(self._context)
+        self._newcomers = draft.view.newcomers(pool) if self._may_settle and self._settles() else None
 
     def serve(self) -> None:
         """Serve jobs that have waited too long, then the line; again while one job's start may have helped another."""
         for rule in self._rules:
             for job in rule.urgent():
-                if self._is_open(job):
+                if job.id not in self._promised and self._draft.is_undecided(job.id):
                     self._serve_urgent(job)
         if self._chooser is not None:
-            self._chooser.serve(self._context, self._take)
-        if self._bound_sources or not self._context.skips_hopeless:
+            self._chooser.serve(self.context, self._take)
+        if self._bound_sources or not self.context.skips_hopeless:
             while not self._goes_on and self._serve_line():
                 self._newcomers = None
         if self._waiting > 0 and not self._goes_on:
             self._plan_again()
-        if self._settles() and not self._goes_on:
-            self._draft.plan_for_newcomers(self._context.pool, self._full_up_to())
+        if self._may_settle and self._settles() and not self._goes_on:
+            self._draft.plan_for_newcomers(self.context.pool, self._full_up_to())
 
     @property
     def _goes_on(self) -> bool:
-        return self._draft.goes_on(self._context.pool)
+        return bool(self._draft.replan) and self._draft.goes_on(self.context.pool)
 
     def dissolve(self) -> None:
         """Break the reference cycles of context, sources and rules: what a plan took is freed at once."""
-        self._context.bound_sources = []
-        self._context.reason = None
+        self.context.bound_sources = []
+        self.context.reason = None
 
     def _settles(self) -> bool:
         """Whether those that are refused are refused until something else happens than that others come."""
-        settles = self._may_settle
-        for bound_source in self._bound_sources:
-            settles = settles and bound_source.outlook is not Outlook.ALL
-        return settles
+        return all(bound_source.outlook is not Outlook.ALL for bound_source in self._bound_sources)
 
     def _full_up_to(self) -> float:
         """Newcomers up to this priority find nothing either: no source has anything, nor would one outrank."""
-        pool, is_full = self._context.pool, self._has_full
+        pool, is_full = self.context.pool, self._has_full
         for bound_source in self._bound_sources:
             is_full = is_full and bound_source.outlook is Outlook.NONE
         if not is_full or pool in self._draft.replan:
@@ -215,13 +208,16 @@ class _Service:
         """Walk the line once; whether another walk may help a job."""
         for rule in self._rules:
             rule.walks()
-        walk = self._context.queue.walk(self._worth)
+        walk = self.context.queue.walk(self._worth)
         started, refused = False, self._newcomers is not None
         hope = _Hope(self._worth)
-        for job in self._in_turn(walk):
+        for job in walk:
+            if self._draft.is_long:  # as much was decided as one plan may
+                self._draft.go_on(self.context.pool)
+                break
             if hope.is_lost(job):
                 walk.skip_class()
-            elif self._is_open(job):
+            elif job.id not in self._promised and self._draft.is_undecided(job.id):
                 spec = self._serve_one(job)
                 if spec is not None:
                     started = True
@@ -232,40 +228,26 @@ class _Service:
                 hope.refused()
                 if not self._pass(job, walk) or hope.is_over:
                     break
-        if started and (refused or self._context.left_out):
-            for bound_source in self._bound_sources:
-                if bound_source.has_grown:
-                    return True
-        return False
-
-    def _in_turn(self, walk: QueueIterator) -> Iterator[Job]:
-        """Jobs of a walk, until as much was decided as one plan may."""
-        for job in walk:
-            if self._draft.is_long:
-                self._draft.go_on(self._context.pool)
-                return
-            yield job
-
-    def _is_open(self, job: Job) -> bool:
-        """Whether nothing has been decided for a job yet."""
-        return self._draft.is_undecided(job.id) and job.id not in self._promised
+        if not started or not (refused or self.context.left_out):
+            return False
+        return any(bound_source.has_grown for bound_source in self._bound_sources)
 
     def _plan_again(self) -> None:
         for bound_source in self._bound_sources:
             bound_source.plan_again()
         watch = self._draft.view.derived(GuardTally).watch
         if watch is not None and any(bound_source.preempts for bound_source in self._bound_sources):
-            watch.waits(self._context)
+            watch.waits(self.context)
 
     def _serve_urgent(self, job: Job) -> None:
         watch = self._draft.view.derived(GuardTally).watch
-        is_favoured = watch is not None and watch.asks_urgent(self._context, job)
+        is_favoured = watch is not None and watch.asks_urgent(self.context, job)
         if self._serve_one(job) is not None and watch is not None and is_favoured:
             watch.serves_urgent(job)
 
     def _serve_one(self, job: Job) -> JobSpec | None:
         """Give a job the best of its candidates, at which size; None when there is nothing it may have."""
-        for spec in self._context.sizes(job):
+        for spec in self.context.sizes(job):
             candidate = self._best(job, spec)
             if candidate is not None:
                 self._take(job, spec, candidate)
@@ -275,7 +257,7 @@ class _Service:
     def _best(self, job: Job, spec: JobSpec) -> Candidate | None:
         """The candidate its choice picks; no more than one is looked for where the first is taken unjudged."""
         if not self._takes_first:
-            return self._choice.choose(self._context, job, spec, self._candidates(job, spec))
+            return self._choice.choose(self.context, job, spec, self._candidates(job, spec))
         for bound_source in self._asked(job, spec):
             candidate = next(bound_source.candidates(job, spec), None)
             if candidate is not None:
@@ -291,9 +273,9 @@ class _Service:
 
     def _asked(self, job: Job, spec: JobSpec) -> list[BoundSource]:
         """Sources to ask: preemption serves one size alone, no job leaves for another to be larger than that."""
-        if job.home:
+        if job.parking is not None and job.home:
             return self._bound_sources_at_home()
-        if not spec.sizes or spec.gpus == self._context.sizer.room_for(self._context, job):
+        if not spec.sizes or spec.gpus == self.context.sizer.room_for(self.context, job):
             return self._bound_sources
         if not self._now:
             self._now = [bound_source for bound_source in self._bound_sources if not bound_source.preempts]
@@ -303,7 +285,7 @@ class _Service:
         """For a parked job: its own place, co-runners there, and preemption there."""
         if not self._at_home:
             others = [bound_source for bound_source in self._bound_sources if bound_source.at_home]
-            self._at_home = [BoundReturn(self._context), *others]
+            self._at_home = [BoundReturn(self.context), *others]
         return self._at_home
 
     def _is_allowed(self, job: Job, spec: JobSpec, candidate: Candidate) -> bool:
@@ -314,14 +296,14 @@ class _Service:
         if candidate.is_later:
             self._preempt(job, spec, candidate)
         else:
-            own = self._context.reason
+            own = self.context.reason
             reason = candidate.reason if own is None else own(job, candidate)
             draft.start(job, candidate.gpus, reason, candidate.lanes)
             self._lowest = min(self._lowest, job.spec.priority)
             self._waiting -= 1
         if candidate.accepted is not None:
             candidate.accepted()
-        self._context.changed(candidate.gpus)
+        self.context.changed(candidate.gpus)
         for rule in self._judges:
             rule.took(job, spec, candidate)
 
@@ -350,7 +332,7 @@ class _Service:
                 verdict = Verdict.NEXT_JOB
         for rule in self._rules:
             verdict = rule.refused(job, verdict)
-        if self._context.explains:
+        if self.context.explains:
             self._explain(job, alone=verdict is not Verdict.NEXT_CLASS or job.home != "")
         if verdict is Verdict.NEXT_CLASS:
             walk.skip_class()
@@ -366,7 +348,7 @@ class _Service:
 
     def _reason(self, job: Job) -> Reason:
         """Why it waits: what a source can tell, else which need is not met, or which job everything is kept for."""
-        spec = min(self._context.sizes(job), key=attrgetter("gpus"))  # it may rather wait than start on the fewest
+        spec = min(self.context.sizes(job), key=attrgetter("gpus"))  # it may rather wait than start on the fewest
         for bound_source in self._asked(job, spec):
             told = bound_source.refusal(job, spec)
             if told is not None:
@@ -377,8 +359,8 @@ class _Service:
 
     def _worth(self) -> Classes:
         """Classes of the pool's waiting jobs worth looking at: the others find nothing now."""
-        waiting = self._draft.view.queue(self._context.pool).classes
-        if not self._context.skips_hopeless:
+        waiting = self._draft.view.queue(self.context.pool).classes
+        if not self.context.skips_hopeless:
             return waiting
         return self._promising(waiting)
 

@@ -32,7 +32,7 @@ class Deadlines:
 
     def keep(self, draft: Draft, pool: str, bind: Bind) -> None:  # noqa: ARG002
         jobs = draft.view.derived(DeadlineJobs).of(pool)
-        late_s = _latest_s(jobs)
+        late_s = _latest_s(jobs) if jobs else {}
         for job in jobs:
             if job.placement is not None:
                 draft.leave_alone(job.id)

@@ -219,7 +219,7 @@ def on_node(
     memory = draft.beliefs.terms(spec, gpu_type).memory
     need_bytes = 0 if memory is None else sum(memory)
     for load in draft.free_gpus(node, gpu_type):
-        if need_bytes <= load.capacity_bytes:
+        if not need_bytes or need_bytes <= load.capacity_bytes:
             gpus.append(load)
             if arrange is None and len(gpus) == spec.gpus:
                 break
