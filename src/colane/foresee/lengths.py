@@ -140,8 +140,7 @@ class LearntLengths:
 
     def mean_s(self, gpus: int) -> float:
         """How long jobs of such a class ran on average."""
-        size = class_of(gpus)
-        weight = self._last_weight
+        size, weight = class_of(gpus), self._last_weight
         return (self._sums[size] / weight + UNKNOWN_MEAN_S) / (self._jobs[size] / weight + 1.0)
 
     def draws(self, lived: Sequence[PresentJob], law: LengthEstimates) -> LengthDraws:
@@ -199,10 +198,11 @@ class LearntLengths:
         for row, one in zip(rows.tolist(), lived, strict=True):
             if (age := law.age_of(one.had_s)) >= 0:
                 unended[row][age] = unended[row].get(age, 0) + 1
-        return {
-            row: -np.log([1.0, *np.maximum(law.outlasts(self._ended[row], ages), UNLIKELY), UNLIKELY / FAR_TIMES])
-            for row, ages in unended.items()
-        }
+        found: dict[int, Floats] = {}
+        for row, ages in unended.items():
+            left = law.outlasts(self._ended[row].family, self._ended[row].bins, ages)
+            found[row] = -np.log([1.0, *np.maximum(left, UNLIKELY), UNLIKELY / FAR_TIMES])
+        return found
 
 
 class LengthDraws:

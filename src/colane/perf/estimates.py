@@ -7,11 +7,10 @@ are found is an idea of its own: `Beliefs`, and in simulations that are told the
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple, final
 
 from colane.model.job import JobSpec
-from colane.model.lengths import FamilyLengths
 from colane.model.profile import Memory, Profile, ProfileKey
 from colane.perf.rate import Prediction, Rate, Situation
 
@@ -117,11 +116,12 @@ class LengthEstimates(ABC):
         """The same with its distribution."""
 
     @abstractmethod
-    def outlasts(self, some: FamilyLengths, unended: Mapping[int, int]) -> list[float]:
+    def outlasts(self, family: str, ended: Iterable[tuple[int, float]], unended: Mapping[int, int]) -> list[float]:
         """Which part of some of the jobs of a family has more than each bin ends with.
 
         Args:
-            some: How long these ran that have ended.
+            family: The family.
+            ended: Of each bin of records, how many of these have ended in it.
             unended: Of each bin, how many of these have had so much and have not ended.
         """
 
