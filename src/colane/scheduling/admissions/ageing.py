@@ -21,7 +21,6 @@ from colane.core.cluster.draft import Draft
 from colane.core.cluster.load import GpuLoad
 from colane.core.cluster.queue import Line
 from colane.core.cluster.view import ClusterView
-from colane.facts.ran import had_s
 from colane.model.hardware import Node
 from colane.model.job import Job, JobId, JobSpec
 from colane.model.job_spec import is_among
@@ -153,9 +152,9 @@ class WaitingGangs(NodesMatterNot):
 
 @dataclass(slots=True, eq=False)
 class _Alike:
-    """Gangs of one family of unknown length that have had as much: each is overdue as long after it came."""
+    """Gangs of one family of unknown length that never ran: each is overdue as long after it came."""
 
-    key: tuple[str, int]  # of these
+    key: tuple[str, JobId | None]  # of these; one that has run is with none
     jobs: list[tuple[float, JobId]] = field(default_factory=list)  # since when each waits
     bound_s: float = 0.0  # how long it may
     next: tuple[float, JobId] | None = None  # which is overdue next, and when
@@ -178,7 +177,7 @@ class _GangsDue:
     def __init__(self) -> None:
         self.new: dict[JobId, None] = {}
         self._due_s: dict[JobId, float] = {}
-        self._alike: dict[tuple[str, int], _Alike] = {}
+        self._alike: dict[tuple[str, JobId | None], _Alike] = {}
         self._among: dict[JobId, tuple[_Alike, float]] = {}
         self._changed: dict[_Alike, None] = {}
         self._next: list[tuple[float, JobId]] = []
@@ -224,7 +223,7 @@ class _GangsDue:
             for job in [view.jobs[job_id] for job_id in new]:
                 if context.queue.is_learnt(job):
                     self.drop(job.id)
-                    key = job.effective.family, view.beliefs.lengths.age_of(had_s(job, view.now_s))
+                    key = job.effective.family, job.id if job.attempt else None
                     alike, since_s = self._alike.setdefault(key, _Alike(key)), waits_since_s(job)
                     insort(alike.jobs, (since_s, job.id))
                     self._among[job.id], self._changed[alike] = (alike, since_s), None
