@@ -341,8 +341,8 @@ class FactsObject(TypedDict):
         in_turn_steps_per_s: The same while it has its turn.
         whole_steps_per_s: The same on average since the first step of its attempt.
         is_speed_believed: No step of it was measured yet: so fast jobs like it are believed to go where it runs.
-        speed_ratio: Its believed speed, of that alone as it asked to run; None of one that holds no GPU, and where
-            nothing tells of it.
+        speed_ratio: Its believed speed, of that alone as it asked to run; None of one that holds no GPU or is
+            launching, and where nothing tells of it.
         share_got_ratio: Part of the time it wanted its lanes in which it had them; None without turns.
         share_asked_ratio: Part of that time that it may ask for; None likewise.
         ran_s: How long its present or last attempt has run, pauses left out.

@@ -139,6 +139,7 @@ def job_facts(
         done = present_s(job, now_s) / max(1.0, present_s(job, now_s) + left.p50_s)
     first_s = job.submit_s if job.first_start_s is None else job.first_start_s
     start, end = expected_of(shown, now_s)
+    runs = bool(job.gpus_held) and job.state is not JobState.ASSIGNED
     shares = (
         None if pacing is None or pacing.co_runners is None or not pacing.co_runners.lane_mates else pacing.co_runners
     )
@@ -160,7 +161,7 @@ def job_facts(
         "in_turn_steps_per_s": found.in_turn,
         "whole_steps_per_s": found.whole,
         "is_speed_believed": found.is_believed,
-        "speed_ratio": pacing.rate.ratio if pacing is not None and job.gpus_held and is_told(pacing.rate) else None,
+        "speed_ratio": pacing.rate.ratio if pacing is not None and runs and is_told(pacing.rate) else None,
         "share_got_ratio": None if shares is None else share_got(sample),
         "share_asked_ratio": None if shares is None else shares.share_ratio,
         "ran_s": ran_s(job, until_s),

@@ -85,7 +85,7 @@ function Head() {  // of the kind of rows that is seen first
   const waits = (part.rows[at - part.first] || part.rows[0])?.state === "queued";
   return html`<div class="hd" role="row" aria-rowindex="1"><span role="columnheader" aria-label="Choose"></span><${Column} by="id" word="Job" /><${Column} by="name" word="Name" /><${Column} by="user" word="User" /><${Column} by="state" word="State" />${
     waits ? html`<span class="wn"><${Column} by="asks" word="Asks for" /><${Column} by="since" word="Waits" /><${Column} word="When it starts, why it waits" /></span>`
-    : html`<span class="rn"><${Column} word="Place" /><${Column} by="done" word="Done" /><${Column} by="left" word="Left" /><${Column} by="steps" word="Steps" /><${Column} by="speed" word="Speed" /><${Column} word="Turns got of asked" /><${Column} word="Slowdown told / seen" title="step time now over step time alone, as told before and as seen" /></span>`}</div>`;
+    : html`<span class="rn"><${Column} word="Place" /><${Column} by="done" word="Done" /><${Column} by="left" word="Left" /><${Column} by="steps" word="Steps" /><${Column} by="speed" word="Speed" /><${Column} word="Turns" title="share of turns that it gets, of that which it asked for" /><${Column} word="Slowdown" title="step time now over step time alone, as told before and as seen" /></span>`}</div>`;
 }
 
 function Column({ by, word, title }) {  // its head sorts by it, and once more the other way round
