@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -234,6 +235,27 @@ def test_the_command_line_takes_an_export(made: Exported, capsys: pytest.Capture
     found = json.loads(capsys.readouterr().out)
     assert "what the live cluster measured" in found["world"]
     assert found["runs"][0]["finished"] == 2
+
+
+class UsedByOthers(FakeScheduler):
+    """Others used half of the devices of its first job, a fourth of its second; of a third nothing is known."""
+
+    def finished_jobs(self, labels: object = None) -> list[dict[str, Any]]:
+        del labels
+        used = (0.5, 0.25, None)
+        ended = (_record(1, "a", 100.0, 12.0, 20), _record(2, "b", 120.0, 4.0, 8), _record(4, "b", 140.0, 9.0, 20))
+        return [one | {"progress": one["progress"] | {"others_ratio": of}} for one, of in zip(ended, used, strict=True)]
+
+
+def test_an_export_says_how_far_others_used_the_devices(
+    tmp_path: Path, made: Exported, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert made.others_ratio is None
+    monkeypatch.setattr("colane.cli.jobs.objects.client", lambda: nullcontext(UsedByOthers()))
+    assert app.run(["export", "--out", str(tmp_path / "used")]) == 0
+    assert "others used 44 % of their devices while they ran" in capsys.readouterr().out
+    assert app.run(["export", "--out", str(tmp_path / "used"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["others_ratio"] == pytest.approx((12 * 0.5 + 4 * 0.25) / 16)
 
 
 class SavingScheduler(FakeScheduler):

@@ -25,7 +25,7 @@ from colane.client.told import in_force
 from colane.model.hardware import CPU_DEVICE_TYPE
 from colane.model.phases import ENDED, STEPPING
 from colane.model.reason import Why
-from colane.model.words import count
+from colane.model.words import count, percent
 
 if TYPE_CHECKING:
     from colane.api.jobs import JobObject
@@ -207,6 +207,7 @@ class Exported(NamedTuple):
     jobs: int
     left_out: int
     open: int = 0
+    others_ratio: float | None = None  # of the devices that its jobs had, used by others; None where none tells
 
 
 class TimeWindow(NamedTuple):
@@ -256,6 +257,9 @@ def export(
         f"{count(made.jobs, 'job')} exported"
         + (f", {made.left_out} that never started left out" if made.left_out else "")
     )
+    if made.others_ratio:
+        used = f"{percent(made.others_ratio)} of their devices while they ran"
+        output.say(f"others used {used}: their lengths and speeds are as they were beside them")
     output.say(f"simulate them: colane simulate -c {made.cluster} -t {made.trace} --measured {made.measured} -p fifo")
 
 
@@ -394,7 +398,7 @@ def export_jobs(
     workload = _workload(taken, KnownOfRuns(table, types, alone, RunLengths(ran), window))
     made = Exported(
         out / "trace.csv", out / "measured.json", out / "cluster.yaml", len(taken), left_out,
-        sum(job.outcome not in ENDED for job in workload.jobs),
+        sum(job.outcome not in ENDED for job in workload.jobs), _others_ratio(ran),
     )  # fmt: skip
     with writing(f"--out: {out}"):
         out.mkdir(parents=True, exist_ok=True)
@@ -409,6 +413,17 @@ def export_jobs(
             cluster |= {"events": events} if events else {}
         made.cluster.write_text(yaml.safe_dump(cluster, sort_keys=False), encoding="utf-8")
     return made
+
+
+def _others_ratio(ran: Iterable[JobObject]) -> float | None:
+    """Mean part of their devices that others used, by the time that jobs had them."""
+    known: list[tuple[float, float]] = []
+    for item in ran:
+        ratio, (start_s, end_s) = (item["progress"] or {}).get("others_ratio"), run_of(item)
+        if ratio is not None:
+            known.append((end_s - start_s, ratio))
+    whole_s = sum([span_s for span_s, _ in known])
+    return sum([span_s * ratio for span_s, ratio in known]) / whole_s if whole_s else None
 
 
 def _is_within(item: JobObject, window: TimeWindow) -> bool:
