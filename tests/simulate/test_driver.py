@@ -343,7 +343,7 @@ def test_the_garbage_collector_is_given_back_as_it_was() -> None:
 def test_a_driver_is_ready_before_it_runs() -> None:
     given = Inputs(cluster=cluster(1), workload=workload(job(1, 5, 1)), world=NeutralWorld(), policy=create("fifo"))
     driver = prepare(given, given.workload.jobs)
-    assert (driver.now_s, driver.jobs, driver.submitted) == (5, 1, 0)
+    assert (driver.now_s, driver.total, driver.submitted) == (5, 1, 0)
 
 
 @pytest.mark.parametrize("policy", ["fifo", "easy-backfill", "srtf", "las", "colocate"])

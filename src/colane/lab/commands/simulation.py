@@ -57,7 +57,7 @@ def progress() -> Iterator[Callable[[Driver, str], None]]:
     with bar:
 
         def show(driver: Driver, policy: str) -> None:
-            task = bar.add_task(policy, total=driver.jobs, rate="")
+            task = bar.add_task(policy, total=driver.total, rate="")
 
             def moved(driver: Driver) -> None:
                 speed = bar.tasks[task].speed

@@ -142,7 +142,7 @@ class Driver:
         self.on_settled: Callable[[float], None] | None = None
         self.is_stopped = False
         core.ask = TimedAsking(core.policy, self.ledger.plan_s)
-        self.jobs, self._jobs = len(jobs), jobs
+        self.total, self._jobs = len(jobs), jobs
         self._by_id = {job.id: job for job in jobs}
         is_ordered = any(job.after for job in jobs)
         self._ids = {job.spec.name: job.id for job in jobs} if is_ordered else {}
@@ -184,7 +184,7 @@ class Driver:
             on_cut: Called where something is left for that: whoever keeps the driver then can go on from there.
         """
         ledger = self.ledger
-        while self.ended < self.jobs and (at_s := self._next_time()) < inf:
+        while self.ended < self.total and (at_s := self._next_time()) < inf:
             if at_s > until_s:
                 if on_cut is not None:
                     on_cut()
@@ -257,7 +257,7 @@ class Driver:
 
     def _next_time(self) -> float:
         next_s = self._agenda.next_s
-        if self.submitted < self.jobs and self._jobs[self.submitted].submit_s < next_s:
+        if self.submitted < self.total and self._jobs[self.submitted].submit_s < next_s:
             next_s = self._jobs[self.submitted].submit_s
         return min(next_s, self._wake_s)
 
@@ -304,7 +304,7 @@ class Driver:
         )
 
     def _submit_due(self, now_s: float) -> None:
-        jobs, index, events, count = self._jobs, self.submitted, self._events, self.jobs
+        jobs, index, events, count = self._jobs, self.submitted, self._events, self.total
         while index < count and jobs[index].submit_s <= now_s:
             job = jobs[index]
             until_s = job.submit_s + job.held_s
