@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -34,11 +34,16 @@ def verbs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def shell(slurm_up: Up, verbs: Path, tmp_path: Path) -> Shell:
     """Runs words, as a shell with the verbs first in its path does, in this test's directory."""
-    variables = slurm_up.env | {"PATH": f"{verbs}{os.pathsep}{os.environ['PATH']}"}
+    return shell_in(tmp_path, verbs, slurm_up.env)
+
+
+def shell_in(directory: Path, verbs: Path, variables: Mapping[str, str]) -> Shell:
+    """Return what runs words in a directory, as a shell with Slurm's verbs first in its path does."""
+    own = {**variables, "PATH": f"{verbs}{os.pathsep}{os.environ['PATH']}"}
 
     def call(*words: str, given: str | None = None, **more: str) -> Said:
         done = subprocess.run(
-            words, env=environment(**variables, **more), cwd=tmp_path, input=given, capture_output=True, text=True,
+            words, env=environment(**own, **more), cwd=directory, input=given, capture_output=True, text=True,
             timeout=START_MAX_S, check=False,
         )  # fmt: skip
         return Said(done.returncode, done.stdout, done.stderr)

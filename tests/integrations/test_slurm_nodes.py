@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import socket
-import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -22,10 +20,9 @@ from colane.integrations.slurm.contact import SlurmError
 from colane.integrations.slurm.options import parse
 from colane.integrations.slurm.request import build
 from colane.integrations.slurm.steps import TaskShare, shared_out, tasks_per_node
-from tests.cli.conftest import START_MAX_S, Said, environment
 from tests.engines.sshd import free_port
 from tests.faults.cluster import TOKEN, Cluster
-from tests.integrations.conftest import Shell
+from tests.integrations.conftest import Shell, shell_in
 from tests.needs import needs, two_cores
 
 ENDED = {"succeeded", "failed", "cancelled"}
@@ -44,17 +41,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 @pytest.fixture
 def on_two(cluster: Cluster, verbs: Path, tmp_path: Path) -> Shell:
     """Runs words in this test's directory, as a shell with the verbs first in its path does."""
-    path = f"{verbs}{os.pathsep}{os.environ['PATH']}"
-    variables = {"COLANE_URL": cluster.url, "COLANE_TOKEN": TOKEN, "PATH": path}
-
-    def call(*words: str, **more: str) -> Said:
-        done = subprocess.run(
-            words, env=environment(**variables, **more), cwd=tmp_path, capture_output=True, text=True,
-            timeout=START_MAX_S, check=False,
-        )  # fmt: skip
-        return Said(done.returncode, done.stdout, done.stderr)
-
-    return call
+    return shell_in(tmp_path, verbs, {"COLANE_URL": cluster.url, "COLANE_TOKEN": TOKEN})
 
 
 SCRIPT = """#!/bin/bash

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import shlex
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import START_MAX_S, Gate, Said, environment
+from tests.cli.conftest import Gate
 from tests.faults.cluster import TOKEN, Cluster
-from tests.integrations.conftest import Shell
+from tests.integrations.conftest import Shell, shell_in
 
 pytestmark = pytest.mark.live
 SCRIPT = "#!/bin/bash\n#SBATCH -p a,b --gres=gpu:1 -o out\necho $SLURM_JOB_PARTITION on $SLURM_JOB_NODELIST\n"
@@ -33,17 +31,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 @pytest.fixture
 def on_pools(cluster: Cluster, verbs: Path, tmp_path: Path) -> Shell:
     """Runs words in this test's directory, as a shell with the verbs first in its path does."""
-    path = f"{verbs}{os.pathsep}{os.environ['PATH']}"
-    variables = {"COLANE_URL": cluster.url, "COLANE_TOKEN": TOKEN, "PATH": path}
-
-    def call(*words: str, given: str | None = None, **more: str) -> Said:
-        done = subprocess.run(
-            words, env=environment(**variables, **more), cwd=tmp_path, input=given, capture_output=True, text=True,
-            timeout=START_MAX_S, check=False,
-        )  # fmt: skip
-        return Said(done.returncode, done.stdout, done.stderr)
-
-    return call
+    return shell_in(tmp_path, verbs, {"COLANE_URL": cluster.url, "COLANE_TOKEN": TOKEN})
 
 
 def told(shell: Shell, job: str) -> dict[str, str]:
