@@ -1,8 +1,9 @@
 """How many random examples a law is tried on, and whether they are the same every time.
 
 `COLANE_FUZZ=5` draws new examples, five times as many; without it they are always the same. `COLANE_QUICK=1` takes a
-fifth of them, for a look between two changes; `scripts/test` does so over source whose laws it tries on all examples as
-compiled: what that decides is compared with its source by `tests/golden` and `tests/compiled`.
+fifth of them, for a look between two changes; `scripts/test` does so in the gate, and over source that has changed and
+whose laws are tried as compiled, too: what that decides is compared with its source by `tests/golden` and
+`tests/compiled`.
 """
 
 from __future__ import annotations
