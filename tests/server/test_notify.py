@@ -90,7 +90,7 @@ def client(hook: Hook) -> httpx.AsyncClient:
 
 
 async def told(w: Any, config: NotifyConfig, hook: Hook, path: Path | None = None) -> asyncio.Task[None]:
-    made = NotifyTeller(w.service.overviews, w.service.forecasts, config, NotifyOutbox(path), client(hook))
+    made = NotifyTeller(w.service.overviews, config, NotifyOutbox(path), client(hook))
     task = asyncio.create_task(made.run())
     await asyncio.sleep(0)
     return task
@@ -170,7 +170,7 @@ async def test_a_channel_that_hangs_delays_no_other(monkeypatch: pytest.MonkeyPa
 async def test_idle_is_told_once_for_each_time() -> None:
     async with world(idle_after_s=0.0) as w:
         hook = Hook()
-        made = NotifyTeller(w.service.overviews, w.service.forecasts, CONFIG, NotifyOutbox(None), client(hook))
+        made = NotifyTeller(w.service.overviews, CONFIG, NotifyOutbox(None), client(hook))
         await w.good("POST", "/node", node())
         await w.submit(user="ann")
         use = {"busy_ratio": 0.0, "device_bytes": 1, "cpu_cores": 0.0, "host_bytes": 1, "steps_per_s": 0.0, "share_ratio": None}  # fmt: skip  # noqa: E501
@@ -192,15 +192,17 @@ def test_that_an_idle_job_is_parked_is_told_as_word_of_idle_jobs() -> None:
 
 async def test_that_a_job_starts_soon_is_told_once() -> None:
     async with world(notify=None) as w:
-        made = NotifyTeller(w.service.overviews, w.service.forecasts, CONFIG, NotifyOutbox(None), client(Hook()))
+        made = NotifyTeller(w.service.overviews, CONFIG, NotifyOutbox(None), client(Hook()))
         await w.good("POST", "/node", node())
         await w.submit(user="bob", time_limit="5m")
         await w.submit(user="bob", time_limit="20m")
         await w.submit(user="ann", name="third")
         await w.good("POST", "/node/n1/report", report(launched(1, start_s=1.0)))
+        await w.service.foreseeing.look()
         await made.look_for_soon()
         assert "ann" not in made.outbox.pending, "it starts only in 25 min"
         await w.good("DELETE", "/job/2")
+        await w.service.foreseeing.look()
         for _ in range(2):
             await made.look_for_soon()
         (only,) = made.outbox.pending["ann"]

@@ -58,6 +58,14 @@ def expected_of(shown: Shown | None, now_s: float) -> tuple[ExpectedObject | Non
     return None if shown.start is None else expected(shown.start, shown, now_s), expected(shown.end, shown, now_s)
 
 
+def start_in_s(shown: Shown | None, now_s: float) -> float | None:
+    """Return in how many seconds a job starts: the median that is told, else by the middle of what is believed."""
+    start, _ = expected_of(shown, now_s)
+    if shown is None or start is None or start["p50_s"] is not None:
+        return None if start is None else start["p50_s"]
+    return None if shown.start_point_s is None else max(0.0, shown.start_point_s - max(0.0, now_s - shown.at_s))
+
+
 def sentence(low_s: float, middle_s: float, high_s: float, at_once: float = 0.0) -> str:
     """Return an interval in words: in two parts where it may come within a minute, and may not."""
     if high_s < SOON_S or at_once > SURE:

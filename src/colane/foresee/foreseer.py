@@ -14,10 +14,10 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from colane.foresee.lengths import CLASSES, LearntLengths, class_of
-from colane.foresee.rollout import starts_in_s
+from colane.foresee.rollout import middles_s, point_said_s, starts_in_s
 from colane.foresee.said import AHEAD, METHODS, MIXED, ROLLED, Shown, StartQuote, unforeseen
 from colane.foresee.scale import Floats
-from colane.foresee.scene import LEFT_MIN_S, PoolScene, PresentJob, Rank
+from colane.foresee.scene import PoolScene, PresentJob, Rank
 from colane.foresee.widen import Mix, Widened
 from colane.model.words import count
 
@@ -224,11 +224,12 @@ class Foreseer:
         slower = np.interp(np.arange(len(asked)), places, passed)
         starts = self.scored[MIXED].table(now_s, self.mix.points_s((played.ahead_s, played.rolled_s * slower)))
         points_s = np.array([one.p50_s for one in starts]) + np.median(played.left_s, axis=0)
-        ends = self.ends.table(now_s, points_s)
+        ends, middles = self.ends.table(now_s, points_s), middles_s(scene)
         for one, start, end, point_s in zip(asked, starts, ends, points_s.tolist(), strict=True):
             first = found.get(one.job)  # of an array the first element starts it, and the last ends it
             begins = start if first is None else first.start
-            found[one.job] = Shown(now_s, begins, end, point_s, one.left_s is not None)
+            middle_s = point_said_s(middles[one.job][0])
+            found[one.job] = Shown(now_s, begins, end, point_s, one.left_s is not None, start_point_s=middle_s)
         return found
 
     def _ends_of_running(self, scene: PoolScene, played: _Played) -> dict[int, Shown]:
@@ -253,11 +254,10 @@ class Foreseer:
         stays = [place for place, one in enumerate(present) if one.stays]
         held = [present[place].gpus for place in stays]
         asks = [min(present[place].gpus, slots) for place in line]
-        slices_s = [present[place].slice_s for place in line]
 
         def roll(left_s: Sequence[float]) -> list[float]:
             running = list(zip([left_s[place] for place in stays], held, strict=True))
-            lengths_s = [_in_place_s(left_s[place], most_s) for place, most_s in zip(line, slices_s, strict=True)]
+            lengths_s = [present[place].in_place_s(left_s[place]) for place in line]
             return starts_in_s(slots - sum(held), running, asks, lengths_s)
 
         means_s = [one.rest_s(self.lengths.mean_s(one.gpus)) for one in present]
@@ -266,7 +266,7 @@ class Foreseer:
             [one.rest_s(drawn) for one, drawn in zip(present, draws.draw(self._random), strict=True)]
             for _ in range(self._rollouts)
         ]
-        in_place_s = [_in_place_s(means_s[place], most_s) for place, most_s in zip(line, slices_s, strict=True)]
+        in_place_s = [present[place].in_place_s(means_s[place]) for place in line]
         work = np.cumsum([0.0, *[gpus * one for gpus, one in zip(asks, in_place_s, strict=True)]])
         lefts_s, rolls = np.array(worlds), [roll(left_s) for left_s in worlds] if wanted else []
         return _Played(
@@ -297,8 +297,3 @@ class Foreseer:
             work = float(work_gpu_s[at_s + back_s >= scene.now_s].sum())
             found.append(1.0 / (1.0 - min(LOAD_MAX, work / max(1, slots) / back_s)))
         return median(found)
-
-
-def _in_place_s(left_s: float, slice_s: float | None) -> float:
-    """How long a job keeps its place in the order."""
-    return left_s if slice_s is None else min(left_s, max(LEFT_MIN_S, slice_s))

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from heapq import heapify, heappop, heappush
 from typing import Final
 
+from colane.foresee.scene import PoolScene
+
 FAR_S: Final = 1e8  # what never has room starts after so long
 
 
@@ -34,3 +36,33 @@ def starts_in_s(
         free -= gpus
         heappush(ends, (now_s + long_s, gpus))
     return found
+
+
+def middles_s(scene: PoolScene) -> dict[int, tuple[float, float]]:
+    """Return in how many seconds each job has its GPUs, and ends, where each takes the middle of what is believed.
+
+    Nothing is drawn, widened or learnt, and what runs stays until it ends: by all that is decided no other takes its
+    place. Of an array it is when its first element starts, and its last ends.
+    """
+    runs, line = [[one for one in scene.present if one.runs is it and not scene.is_beyond(one)] for it in (True, False)]
+    line.sort(key=lambda one: (one.rank, one.job))
+    held, left_s = sum([one.gpus for one in runs]), [scene.middle_s(one) for one in line]
+    gpus, ends = (
+        max(scene.gpus, held),
+        [(scene.middle_s(one), one.gpus) for one in runs],
+    )  # more are held where jobs share
+    in_place_s = [one.in_place_s(rest_s) for one, rest_s in zip(line, left_s, strict=True)]
+    starts_s = starts_in_s(gpus - held, ends, [min(one.gpus, gpus) for one in line], in_place_s)
+    found = {one.job: (0.0, end_s) for one, (end_s, _) in zip(runs, ends, strict=True)}
+    for one, start_s, rest_s in zip(line, starts_s, left_s, strict=True):
+        first_s, last_s = found.get(one.job, (start_s, 0.0))
+        found[one.job] = min(first_s, start_s), max(last_s, start_s + rest_s)
+    return found
+
+
+def point_said_s(start_s: float) -> float | None:
+    """Return a start that a roll by the middle of beliefs has found as it is told.
+
+    None where nothing is known to end in time, and of one that would have room at once: it waits for something else.
+    """
+    return start_s if 0.0 < start_s < FAR_S else None

@@ -51,6 +51,7 @@ class Shown(NamedTuple):
     end_point_s: float  # the same before it was widened
     is_told: bool  # whether its own length is told
     problem: str = ""  # why nothing is known of it where that is not for want of bursts
+    start_point_s: float | None = None  # when it starts if all take the middle of what is believed, where that tells
 
 
 UNKNOWN: Final = QuoteBounds(0.0, 0.0, 0.0, 0)

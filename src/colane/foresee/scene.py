@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf
 from typing import Final, NamedTuple
 
 from colane.perf.estimates import LengthEstimates
@@ -34,6 +35,10 @@ class PresentJob(NamedTuple):
         left_s = max(LEFT_MIN_S, length_s - self.had_s if self.left_s is None else self.left_s)
         return left_s if self.most_s is None else min(left_s, self.most_s)
 
+    def in_place_s(self, left_s: float) -> float:
+        """How long it keeps its place in the order where it has so much left."""
+        return left_s if self.slice_s is None else min(left_s, max(LEFT_MIN_S, self.slice_s))
+
 
 class PoolScene(NamedTuple):
     """A pool at one moment."""
@@ -46,3 +51,9 @@ class PoolScene(NamedTuple):
     def is_beyond(self, one: PresentJob) -> bool:
         """Whether a job waits for more GPUs than there are: it does not start as things are, whatever ends."""
         return not one.runs and (one.least_gpus or one.gpus) > self.gpus
+
+    def middle_s(self, one: PresentJob) -> float:
+        """Return the middle of what is believed to be left of a job; infinite where its family tells nothing either."""
+        family = one.owner.partition("|")[2]
+        tells = one.left_s is None and self.law.tells(family)
+        return one.rest_s(one.had_s + self.law.rest(family, one.had_s).p50_s if tells else inf)

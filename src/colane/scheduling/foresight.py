@@ -5,7 +5,7 @@ The same in a simulation and live.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf, isnan, nan
 from typing import Any, Final
@@ -21,12 +21,13 @@ from colane.facts.ran import attained_s, earlier_s, had_s, present_s
 from colane.foresee.foreseer import Foreseer, SaidQuote
 from colane.foresee.judged import Foretold, JudgedQuotes, judged, judged_rows
 from colane.foresee.lengths import LearntLengths
+from colane.foresee.rollout import FAR_S, middles_s, point_said_s
 from colane.foresee.said import QuoteBounds, Shown, StartQuote, said_fault, unforeseen
 from colane.foresee.scene import LEFT_MIN_S, PoolScene, PresentJob
 from colane.foresee.widen import BURST_S
 from colane.model.arrays import number_of
 from colane.model.job import Job, JobId, JobKind, JobState
-from colane.model.phases import HoldKind
+from colane.model.phases import DependsOn, Hold, HoldKind
 from colane.scheduling.engine.loop import Composed
 from colane.scheduling.engine.times import Expected, kept_times
 from colane.scheduling.engine.walks import in_line
@@ -136,6 +137,23 @@ class Foresight:
             except Exception as error:  # noqa: BLE001 - whatever it is, jobs and plans go on
                 found.update(unforeseen_of(state, now_s, said_fault(error), pool))
         return found
+
+    def start_point_s(self, core: Core, jobs: Sequence[JobId], now_s: float) -> float | None:
+        """Return in how many seconds the first of these jobs starts, if all take the middle of what is believed.
+
+        Unlike those of `board`, they may be held until a time or for another job. None where that is not known.
+        """
+        waiting = [job for one in jobs if (job := core.state.jobs.get(one)) is not None and is_foreseen(job)]
+        if policy_problem(self.policy):
+            return None
+        starts_s = list[float]()
+        for pool in {job.effective.pool for job in waiting}:
+            found = middles_s(scene_of(core.state, self.policy, pool, now_s, core.pacing, jobs))
+            for job in waiting:
+                if job.id in found:
+                    frees_s = [_free_s(hold, found, now_s) for hold in job.holds]
+                    starts_s.append(max([found[job.id][0], *frees_s]))
+        return point_said_s(min(starts_s, default=0.0))
 
     def judged(self) -> dict[str, JudgedQuotes]:
         """How good quotes were that have come true or not, by method."""
@@ -247,8 +265,19 @@ def is_foreseen(job: Job) -> bool:
     return job.spec.gpus > 0 and job.spec.kind is not JobKind.INFERENCE
 
 
-def scene_of(state: ClusterState, policy: Policy, pool: str, now_s: float, pace: Pace | None = None) -> PoolScene:
-    """Return what a pool is like now."""
+def _free_s(hold: Hold, found: Mapping[int, tuple[float, float]], now_s: float) -> float:
+    """In how many seconds a job is let go, where jobs start and end then."""
+    if hold.until_s is not None:
+        return hold.until_s - now_s
+    if hold.after is not None and hold.after.on is not DependsOn.FAIL:
+        return found.get(hold.after.job, (FAR_S, FAR_S))[hold.after.on is not DependsOn.START]
+    return 0.0 if hold.kind is HoldKind.ARRAY else FAR_S
+
+
+def scene_of(
+    state: ClusterState, policy: Policy, pool: str, now_s: float, pace: Pace | None = None, held: Collection[JobId] = ()
+) -> PoolScene:
+    """Return what a pool is like now, and would be with some jobs that are held."""
     view = ClusterView(state, now_s, pools=[pool])
     tell = present_of(policy, Draft(view), pool, pace)
     there = {name: one.node for name, one in view.nodes.items() if one.node.pool == pool and name not in state.draining}
@@ -260,9 +289,9 @@ def scene_of(state: ClusterState, policy: Policy, pool: str, now_s: float, pace:
         if job.effective.pool != pool or not is_foreseen(job):
             continue
         if job.array is not None:
-            waits = all(hold.kind is HoldKind.ARRAY for hold in job.holds)
+            waits = job.id in held or all(hold.kind is HoldKind.ARRAY for hold in job.holds)
             present += [tell(job)] * min(ELEMENTS_MAX, number_of(job.array.pending) if waits else 0)
-        elif job.placement is not None or job.is_waiting:
+        elif job.placement is not None or job.is_waiting or job.id in held:
             present.append(tell(job))
     present.sort(key=lambda one: one.job)
     return PoolScene(now_s, max(0, gpus), present, view.beliefs.lengths)

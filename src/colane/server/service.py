@@ -119,7 +119,7 @@ class Service(Parts):
     async def _tell(self, outbox: NotifyOutbox) -> None:
         if self.config.notify is not None:
             try:
-                await NotifyTeller(self.overviews, self.forecasts, self.config.notify, outbox).run()
+                await NotifyTeller(self.overviews, self.config.notify, outbox).run()
             except Exception:  # jobs matter more than word of them
                 log.exception("a fault: no more word is sent until the scheduler is started again")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
@@ -21,7 +21,6 @@ from colane.server.handlers.finder import JobFinder
 from colane.server.handlers.submissions import Submissions
 from colane.server.parts import Parts
 from colane.server.planning.copies import Copies, CopyError
-from colane.server.planning.forecast import foreseen, live_starts_in_s
 from colane.server.planning.least import LeastChange, least_changes
 from colane.server.planning.otherwise import Forced, otherwise
 from colane.server.planning.plans import PlanQuestion, same_outcome, start_text
@@ -94,12 +93,8 @@ class Forecasts:
         def ask(turn: Turn) -> tuple[list[LeastChange], Shown | None, float | None]:
             core = driver.core
             least = least_changes(core, job_id, turn.now_s) if changes else []
-            board = partial(driver.foresight.board, core, turn.now_s)
-            board = board if known is None else partial(dict[int, Shown], {job_id: known})
-            told, starts_in_s = foreseen(
-                core, [job_id], turn.now_s, board, lambda: live_starts_in_s(core, [job_id], turn.now_s).get(job_id)
-            )
-            return least, told.get(job_id), starts_in_s
+            told = known or driver.foresight.board(core, turn.now_s).get(job_id)
+            return least, told, driver.foresight.start_point_s(core, [job_id], turn.now_s)
 
         if job.placement is None:
             try:
@@ -163,18 +158,6 @@ class Forecasts:
             return await _planned(
                 await self.parts.driver.trial(lambda _turn: None, lambda turn: self._copied(partial(question, turn)))
             )
-
-    async def starts_within(self, jobs: Sequence[JobId], within_s: float) -> dict[JobId, float]:
-        """Return which of these live jobs would start within so many seconds, and in how many.
-
-        Raises RefusedError: 503, there is no answer in time.
-        """
-
-        def ask(turn: Turn) -> asyncio.Future[dict[JobId, float]]:
-            return self._copied(partial(live_starts_in_s, self.parts.driver.core, jobs, turn.now_s, within_s))
-
-        async with self.copies.room:
-            return await _planned(await self.parts.driver.trial(lambda _turn: None, ask))
 
     def only_if(
         self, index: str, requests: list[JobRequest], caller: Caller, families: Families

@@ -12,15 +12,14 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from colane.core.core import Core
-from colane.core.events import CancelRequested, Event, Tick
+from colane.core.events import CancelRequested, Ended, Event, Tick
 from colane.facts.job import is_told
-from colane.model.job import Job, JobId
+from colane.model.job import Exit, Job, JobId
 from colane.model.job_spec import under
 from colane.model.plan import ACTION_NAMES, Stop
 from colane.model.sentences import sentence_of
 from colane.model.words import count, percent
 from colane.server.planning.copies import ask
-from colane.server.planning.forecast import ended_by_agent
 
 FIRST: Final = 10**6  # a priority above all that may be asked for
 NAMED_MAX: Final = 8  # so many other jobs are told of one by one
@@ -72,7 +71,8 @@ def _forced(core: Core, job_id: JobId, forced: Forced, now_s: float) -> Stepped:
     if other is not None and other.placement is not None:
         nodes = other.placement.nodes
         spec = replace(spec, nodes=",".join(nodes))
-        gone = [ended_by_agent(other, "stopped", now_s, node) for node in nodes if node not in other.run.ended_on]
+        of, has = (other.id, other.attempt, "stopped", Exit(0, None)), (other.start_s, now_s, None)
+        gone = [Ended(*of, *has, node) for node in nodes if node not in other.run.ended_on]
         events = [CancelRequested(other.id, ""), *gone]
     changed = job.copied()
     changed.spec, changed.effective = spec, under(spec, job.constraints)

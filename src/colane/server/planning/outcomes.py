@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from colane.api.jobs import PlaceObject, ReasonObject
 from colane.core.core import Core
 from colane.core.events import Event, Outcome
-from colane.foresee.said import Shown
+from colane.foresee.said import Shown, said_fault, unforeseen
 from colane.model.job import Job, JobId
 from colane.model.phases import HoldKind
 from colane.model.plan import ACTION_NAMES
 from colane.perf.composing import SOURCES
-from colane.server.planning.forecast import foreseen, start_in_s
+from colane.scheduling.foresight import Foresight
 from colane.server.views.jobs_and_nodes import place_view
 from colane.server.writer.ledger import explain
 
@@ -85,28 +85,28 @@ def fates(
     events: Sequence[Event],
     now_s: float,
     jobs: Sequence[JobId],
-    foresee: Callable[[], Mapping[int, Shown]] | None = None,
+    foresight: Foresight | None = None,
     *,
-    forecasts: bool = False,
+    explains: bool = False,
 ) -> Fates:
     """Step a copied core, and return what has become of jobs that are among the events.
 
-    With `forecasts` it is also told for how long those wait that do not start; why, and between which bounds, if those
-    are to be foreseen.
+    By `foresight` it is also told for how long those wait that do not start; if that is to be explained, why, and
+    between which bounds.
     """
     outcome = core.step(events, now_s, whole=True)
     own = {job.id for job in outcome.jobs if (job.id if job.element is None else job.element.array) in set(jobs)}
     found = Fates(
-        tuple([_fate(core, outcome, job, now_s, explains=foresee is not None) for job in jobs]),
-        _changed(core, outcome, own),
+        tuple([_fate(core, outcome, job, now_s, explains=explains) for job in jobs]), _changed(core, outcome, own)
     )
-
-    def guess() -> float | None:
-        if found.starts or not forecasts:
-            return 0.0 if found.starts else None
-        return start_in_s(core, jobs, outcome, now_s)
-
-    shown, starts_in_s = foreseen(core, jobs, now_s, foresee or dict, guess)
+    starts_in_s, shown = 0.0 if found.starts else None, dict[int, Shown]()
+    if foresight is None:
+        return found._replace(starts_in_s=starts_in_s)
+    try:
+        shown = foresight.board(core, now_s) if explains else {}
+        starts_in_s = starts_in_s if found.starts else foresight.start_point_s(core, jobs, now_s)
+    except Exception as error:  # noqa: BLE001 - whatever it is, what was asked beside it is answered
+        shown = {job: unforeseen(now_s, said_fault(error), waits=True) for job in jobs} | shown
     return found._replace(shown=shown, starts_in_s=starts_in_s)
 
 

@@ -7,7 +7,6 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from time import monotonic
 from typing import Any, Final
 
@@ -144,7 +143,7 @@ class PlanQuestion:
     def answer(self) -> PlanAnswer:
         """Return the plan. Raises CopyError: a copy took too long, or met a fault."""
         until_s = monotonic() + SOONER_S
-        found = self._fates(self.turn, foresees=True, forecasts=True)
+        found = self._fates(self.turn, self.foresight, explains=True)
         index = index_of(self.core.state.version, self.requests, found)
         is_same = self.expected is not None and same_outcome(self.expected, index)
         changes = [] if is_same else list(self._changes(found, until_s))
@@ -160,10 +159,9 @@ class PlanQuestion:
             "makes_way": [self._makes_way(*one) for one in found.changed],
         }
 
-    def _fates(self, turn: Turn, *, foresees: bool = False, forecasts: bool = False) -> Fates:
+    def _fates(self, turn: Turn, foresight: Foresight | None = None, *, explains: bool = False) -> Fates:
         jobs = list(turn.admitted)
-        foresee = partial(self.foresight.board, self.core, turn.now_s) if foresees else None
-        return ask(lambda: fates(self.core, turn.events, turn.now_s, jobs, foresee, forecasts=forecasts))
+        return ask(lambda: fates(self.core, turn.events, turn.now_s, jobs, foresight, explains=explains))
 
     def _changes(self, found: Fates, until_s: float) -> Iterator[ChangeObject]:
         """Of a single job that waits for room which no other makes: one need after the other is made smaller."""
@@ -218,7 +216,7 @@ class PlanQuestion:
 
     def _starts_in_s(self, smaller: SmallerNeed, value: Value) -> float | None:
         turn = self._turn_with(smaller, value)
-        return None if turn is None else self._fates(turn, forecasts=True).starts_in_s
+        return None if turn is None else self._fates(turn, self.foresight).starts_in_s
 
     def _start_with(self, smaller: SmallerNeed, value: Value) -> Started | None:
         turn = self._turn_with(smaller, value)

@@ -6,17 +6,15 @@ import asyncio
 import logging
 import time
 from collections.abc import Mapping
-from contextlib import suppress
 from types import MappingProxyType
 from typing import Any, Final
 
 import httpx
 
 from colane.client.tls import trusted
+from colane.facts.job import start_in_s
 from colane.model.job import ENDED, Job, JobId, JobState
 from colane.model.words import count
-from colane.server.ground.problems import RefusedError
-from colane.server.handlers.forecasts import Forecasts
 from colane.server.notify.channels import MAIL, OWNERS, Happening, NotifyChannel, NotifyConfig
 from colane.server.notify.outbox import NotifyOutbox, Waiting
 from colane.server.notify.ways import NotSentError, send
@@ -28,8 +26,7 @@ from colane.server.views.overview import OverviewMaker
 
 LOOK_EVERY_S: Final = 30.0
 SOON_S: Final = 600.0
-SOON_LOOK_EVERY_S: Final = 60.0  # a forecast takes a copy of the process
-SOON_ASKED_MAX: Final = 100  # jobs asked of at once, the oldest that wait
+SOON_LOOK_EVERY_S: Final = 60.0
 AGAIN_MIN_S: Final = 1.0
 AGAIN_MAX_S: Final = 900.0
 KEPT_S: Final = 2 * 86_400.0  # a message that could not be sent for so long is let go of
@@ -57,7 +54,6 @@ class NotifyTeller:
 
     Args:
         overviews: Tells which jobs are idle.
-        forecasts: Tells which jobs start soon.
         config: The channels.
         outbox: What is yet to be sent.
         http: By which webhooks are asked; None makes one.
@@ -66,13 +62,11 @@ class NotifyTeller:
     def __init__(
         self,
         overviews: OverviewMaker,
-        forecasts: Forecasts,
         config: NotifyConfig,
         outbox: NotifyOutbox,
         http: httpx.AsyncClient | None = None,
     ) -> None:
         self._overviews = overviews
-        self._forecasts = forecasts
         self._parts = overviews.parts
         self._config = config
         self.outbox = outbox
@@ -163,29 +157,24 @@ class NotifyTeller:
 
     async def _watch_soon(self) -> None:
         while any(Happening.SOON in channel.on for channel in self._config.channels):
-            with suppress(RefusedError):  # no forecast now: there is one at the next look
-                await self.look_for_soon()
+            await self.look_for_soon()
             await asyncio.sleep(SOON_LOOK_EVERY_S)
 
     async def look_for_soon(self) -> None:
-        """Tell of jobs that start within `SOON_S` by what is known, of each once for each attempt.
-
-        Raises RefusedError: 503, there is no forecast in time.
-        """
+        """Tell of jobs that start within `SOON_S` by what is foreseen, of each once for each attempt."""
         parts, told, jobs = self._parts, self.outbox.soon_told, self._parts.read_model.jobs
+        driver, is_news = parts.driver, False
         for gone in told.keys() - jobs.keys():
             del told[gone]
-        waiting = [job for job in jobs.values() if self._may_start_soon(job)][:SOON_ASKED_MAX]
-        found = await self._forecasts.starts_within([job.id for job in waiting], SOON_S) if waiting else {}
-        for job in waiting:
-            left_s = found.get(job.id, 0.0)
-            if left_s > 0:  # one that could start at once is about to
+        for job in [job for job in jobs.values() if self._may_start_soon(job)]:
+            left_s = start_in_s(driver.shown.get(job.id), driver.now())
+            if left_s is not None and 0 < left_s <= SOON_S:  # one that could start at once is about to
                 said = f"starts in about {span(left_s)}, by what is known of the jobs that run"
-                message = message_of(job, Happening.SOON, parts.driver.now(), job.state.value, said)
+                message = message_of(job, Happening.SOON, driver.now(), job.state.value, said)
                 number = f"{parts.history.cluster_id}-soon-{job.id}-{job.attempt}"
                 self._add(job, Happening.SOON, {**message, "id": number})
-                told[job.id] = job.attempt
-        if found:
+                told[job.id], is_news = job.attempt, True
+        if is_news:
             await self._save()
 
     def _may_start_soon(self, job: Job) -> bool:
