@@ -24,7 +24,7 @@ from colane.lab.simulate.table_world import TableWorld
 from colane.lab.simulate.tables import Sources
 from colane.lab.traces import clusters
 from colane.lab.traces.generate import JobModel, LogNormal, poisson
-from colane.lab.traces.readers.pollux import BATCH_TOTAL
+from colane.lab.traces.readers.lists import BATCH_TOTAL
 from colane.lab.traces.tables.pollux import PolluxTable
 from colane.lab.traces.workload import TraceJob, Workload
 from colane.model.job_spec import JobSpec

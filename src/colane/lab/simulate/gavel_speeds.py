@@ -10,7 +10,7 @@ from math import inf
 from colane.lab.simulate.factors import demand_of_copies
 from colane.lab.simulate.tables import SpeedsAlone, canonical, type_in
 from colane.lab.simulate.world import Running, Scope
-from colane.lab.traces.readers.pollux import BATCH_TOTAL
+from colane.lab.traces.readers.lists import BATCH_TOTAL
 from colane.lab.traces.tables.gavel import GavelJob, GavelTable, Spot
 from colane.lab.traces.tables.pollux import Application, PolluxTable
 from colane.lab.traces.workload import Note, TraceJob, Workload

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from colane.lab.traces.layout import HEAD_CHARS, Document, FileLayout, Misfit, first_row, is_header
-from colane.lab.traces.readers import colane_csv, columns, gavel, google, lists, openb, pai, philly, pollux, topo
+from colane.lab.traces.readers import colane_csv, columns, gavel, google, lists, openb, pai, philly, topo
 from colane.lab.traces.readers.assemble import Options
 from colane.lab.traces.workload import Note, Workload, collector_held
 from colane.model.nearest import did_you_mean
@@ -71,7 +71,7 @@ FORMATS = {
         _listed(lists.SYNERGY, "Synergy, deploy trace"),
         _listed(lists.SALUS, "Salus, job list"),
         Format(topo.NAME, "Topology-aware scheduling (SC 2017), workloads-*.json", topo.LAYOUTS, topo.read),
-        Format(pollux.NAME, "Pollux, workload-*.csv", pollux.LAYOUTS, pollux.read),
+        _listed(lists.POLLUX, "Pollux, workload-*.csv"),
         Format(columns.SACCT, "Slurm, sacct -p", columns.SACCT_LAYOUTS, columns.read_sacct, LOCAL),
         Format(columns.SWF, "Standard Workload Format", columns.SWF_LAYOUTS, columns.read_swf),
         *(Format(one.name, one.title, (one.layout,), one.read) for one in columns.PUBLISHED),

@@ -18,6 +18,7 @@ from colane.model.job import JobId, JobSpec
 
 NOT_ENDED = frozenset({"RUNNING", "SUSPENDED", "PENDING"})  # states of jobs that had not ended when the log was taken
 NOTHING = frozenset({"", "None", "nan", "NaT"})  # what stands where there was no such moment
+BATCH_TOTAL = "batch_size_total"  # label of the batch of a whole job
 SLACK_S = 1.0  # moments are whole seconds, so that durations may differ by so much
 
 
@@ -101,6 +102,7 @@ class JobList:
     id: Cell = ("job_id", cells.word)  # its name in the list
     model: Cell | None = None  # what it trains; where none says it, the format's name stands for it
     batch: Cell | None = None  # its batch size
+    batch_total: Cell | None = None  # that of all its GPUs: a label, and each GPU's share the batch size
     steps: Cell | None = None  # its steps
     duration: Cell | None = None  # how long it runs
     user: Cell | None = None  # of jobs of a cluster
@@ -128,6 +130,7 @@ class JobList:
         users, pools, cores = of(self.user, ""), of(self.pool, DEFAULT_POOL), of(self.cores, 0)
         models, batches, steps = of(self.model, self.name), of(self.batch, None), of(self.steps, None)
         gpus, nodes = of(self.gpus, 1), of(self.nodes, 1)
+        totals = of(self.batch_total, None)
         labels = {name: sheet.column(name, str) for name in self.labels}
         dated = self.is_log or self.state is not None
         log = moments(sheet, self.submit[1]) if self.is_log else None
@@ -143,9 +146,11 @@ class JobList:
             notes = (left,) if left.many else ()
 
         def make(id_: JobId, row: int, submitted_s: float) -> TraceJob:
-            told = {name: column[row] for name, column in labels.items()}
+            told, batch, total = {name: column[row] for name, column in labels.items()}, batches[row], totals[row]
+            if total is not None:
+                told[BATCH_TOTAL], batch = str(total), max(1, total // gpus[row])
             spec = JobSpec(
-                name=ids[row], family=models[row], batch_size=batches[row], user=users[row], pool=pools[row],
+                name=ids[row], family=models[row], batch_size=batch, user=users[row], pool=pools[row],
                 gpus=gpus[row], cores=cores[row], steps_total=steps[row],
                 labels=told | ({"nodes": str(nodes[row])} if nodes[row] > 1 else {}),
             )  # fmt: skip
@@ -315,3 +320,16 @@ SALUS: Final = JobList(
 )  # fmt: skip
 """Job lists of Salus's driver (Yu and Chowdhury, MLSys 2020), of github.com/SymbioticLab/Salus. Times are seconds;
 every job runs on one GPU."""
+
+POLLUX: Final = JobList(
+    name="pollux", id=("name", cells.word), submit=("time", cells.seconds), model=("application", cells.word),
+    gpus=("num_replicas", cells.at_least_one), batch_total=("batch_size", cells.at_least_one),
+    steps=("steps", cells.optional(cells.at_least_one)), duration=("duration", cells.optional(cells.seconds)),
+    absent=frozenset({"steps", "duration"}),
+    layouts=(
+        Header(read=("name", "time", "application", "num_replicas", "batch_size"), optional=("steps", "duration")),
+    ),
+)  # fmt: skip
+"""Workloads of Pollux's simulator (Qiao et al., OSDI 2021), of github.com/petuum/adaptdl (branch osdi21-artifact), and
+of Sia's (Jayaram Subramanya et al., SOSP 2023), of github.com/siasosp23/artifacts. A job's length follows from its
+application's validation curves, which `traces.tables.pollux` reads, unless columns of these names declare it."""
