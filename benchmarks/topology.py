@@ -25,8 +25,8 @@ from colane.core.cluster.view import ClusterView
 from colane.core.config import CoreConfig
 from colane.core.events import Ended, Event, Launched, NodeRegistered, Submitted
 from colane.core.policy import Policy
+from colane.lab.papers.plots import Slowdowns, slowdowns
 from colane.lab.papers.topology_large import LeastUtilities, arrivals, large
-from colane.lab.papers.topology_plots import Slowdowns, slowdowns
 from colane.lab.papers.topology_world import POLICIES, TOPO_AWARE, TOPO_AWARE_P, kind_of, neighbour_beliefs
 from colane.lab.report import style
 from colane.lab.simulate.run import Run

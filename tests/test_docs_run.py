@@ -85,7 +85,7 @@ WALKS = {
     "docs/how-to/simulate.md": Walk(
         {"train.py": SHORT, "jobs.csv": TRACE, "mine.yaml": CLUSTER, "study.toml": STUDY},
         {"-c philly ": "-c mine.yaml ", "philly.csv.gz": "jobs.csv", "jobs=300": "jobs=20", " --tables measured": "",
-         "--seeds 10": "--seeds 2", "-p fifo --for 7d": "-p fifo --for 100s"},
+         "--seeds 10": "--seeds 2", "-p fifo --for 7d": "-p fifo --for 100s", "paper A": "paper A --quick"},
         first=f"{ONE}\ncolane submit --gpus 1 -- python train.py",
     ),
 }  # fmt: skip

@@ -13,9 +13,8 @@ from colane.cli import app
 from colane.lab.commands import paper
 from colane.lab.commands.paper import ELSEWHERE, PAPERS
 from colane.lab.papers import sharing
-from colane.lab.papers.claims import Claim, ClaimVerdict, Evaluation, Judgement, queue_s
+from colane.lab.papers.claims import Claim, ClaimVerdict, Evaluation, GpuResults, Judgement, queue_s
 from colane.lab.papers.colocation import GavelFifoPacked, evaluate
-from colane.lab.papers.gpu_results import GpuResults
 from colane.lab.traces.tables import SHIPPED
 from tests.papers.documents import stale
 from tests.papers.printed import not_printed, text_of

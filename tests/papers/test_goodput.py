@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from colane.adaptor import noise
-from colane.lab.papers import elastic_goodput
+from colane.lab.papers.elasticity import foreseen, goodput_claims
 from colane.lab.traces.tables import pollux
 from colane.scheduling.engine.sized_rates import efficiency
 
@@ -32,10 +32,10 @@ def test_the_noise_scale_comes_out_of_two_norms(signal: float, spread: float) ->
 
 def test_pollux_trainings_take_as_many_iterations_at_twice_the_batch_as_is_foreseen(data: Path) -> None:
     table = pollux.read(data / "traces/pollux-profiles/traces")
-    found = [one for each in table.applications.values() for one in elastic_goodput.foreseen(each.noise)]
+    found = [one for each in table.applications.values() for one in foreseen(each.noise)]
     by_noise, alike = (np.abs(np.subtract(column, 1.0)) for column in zip(*found, strict=True))
     assert len(found) == 34
     assert np.mean(by_noise) < 0.02
     assert np.max(by_noise) < 0.06
     assert np.mean(alike) > 3 * np.mean(by_noise)
-    assert "34 doublings" in elastic_goodput.evaluate(table)[0].ours
+    assert "34 doublings" in goodput_claims(table)[0].ours

@@ -21,7 +21,16 @@ from PIL import Image
 from colane.cli import app
 from colane.foresee.judged import HORIZONS
 from colane.foresee.said import METHODS
-from colane.lab.report import elastic_plots, plots, profile_plots, simulated_plots, style, time_plots, timeline
+from colane.lab.report import (
+    elastic_plots,
+    plots,
+    profile_plots,
+    simulated_compared,
+    simulated_plots,
+    style,
+    time_plots,
+    timeline,
+)  # fmt: skip
 from colane.lab.report.foreseen import foreseen_plot
 from colane.lab.report.measured import Boundary, SetPoint, ThroughputCurve
 from colane.lab.report.metrics import StepTimes
@@ -153,7 +162,7 @@ FIGURES: dict[str, Callable[[], Figure]] = {
             simulated_plots.comparison,
             {
                 metric: {n: Interval(0.7 if "ratio" in metric else 5e5, 0.2 if seeds > 1 else None) for n in NAMES}
-                for metric in simulated_plots.METRIC_NAMES
+                for metric in simulated_compared.COMPARED
             },
             seeds,
         )

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from colane.lab.report.records import Device, RunGroup
-from colane.lab.report.use_plots import has_several, is_known, use_by_device, use_over_time
+from colane.lab.report.time_plots import has_several, is_known, use_by_device, use_over_time
 from tests.report.batches import record
 
 DEVICES = (Device("n/0"), Device("n/1"))

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from colane.cli import app
-from colane.lab.simulate.gaps import gaps_of
+from colane.lab.commands.simulation import gaps_of
 from colane.lab.simulate.gavel_speeds import GavelSpeeds
 from colane.lab.simulate.table_files import gavel_models, has_sources, read_sources
 from colane.lab.simulate.table_world import TableWorld

@@ -145,7 +145,7 @@ def _print(claims: tuple[Claim, ...], folder: Path | None, *, is_quick: bool) ->
 
 def _write(found: Evaluation, out: Path, figure_inch: float | None) -> None:
     """Every stated number and order as a row with the claim's verdict and world, then figures and tables of its own."""
-    from colane.lab.papers import cpu_side, sharing_plots, topology_plots  # noqa: PLC0415 - imported late
+    from colane.lab.papers import cpu_side, plots  # noqa: PLC0415 - imported late
     from colane.lab.papers.claims import row_of_stated, table  # noqa: PLC0415
     from colane.lab.papers.sharing import SharingEvaluation  # noqa: PLC0415
     from colane.lab.papers.topology import TopologyEvaluation  # noqa: PLC0415
@@ -170,10 +170,10 @@ def _write(found: Evaluation, out: Path, figure_inch: float | None) -> None:
         for experiment in found.experiments:
             writer.write(_study(experiment), out / experiment.name)
         if isinstance(found, SharingEvaluation):
-            sharing_plots.draw(found, out)
+            plots.draw(found, out)
         if isinstance(found, TopologyEvaluation):
             for scenario in found.scenarios:
-                topology_plots.draw(scenario, out)
+                plots.draw_ticked(scenario, out)
         if isinstance(found, cpu_side.CpuEvaluation):
             cpu_side.write_tables(found, out)
 

@@ -26,15 +26,16 @@ from colane.lab.papers.claims import (
     Evaluation,
     Experiment,
     Figure,
+    GpuResults,
     Origin,
     Sense,
     Trait,
+    newest,
     on_gpu,
     ours,
     queue_s,
     span_s,
 )
-from colane.lab.papers.gpu_results import GpuResults, newest
 from colane.lab.simulate.accuracy import true_delta
 from colane.lab.simulate.beliefs import Belief, examples, make_beliefs
 from colane.lab.simulate.gavel_speeds import GavelSpeeds

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
 from colane.core.policy import Policy
-from colane.lab.papers import elastic_goodput, elastic_workloads
+from colane.lab.papers import elastic_workloads
 from colane.lab.papers.claims import (
     FULL,
     Claim,
@@ -35,11 +35,13 @@ from colane.lab.simulate.table_world import TableWorld
 from colane.lab.simulate.tables import ScalingSpeeds, Sources
 from colane.lab.traces import clusters
 from colane.lab.traces.tables import scaling
+from colane.lab.traces.tables.pollux import EpochNoise, PolluxTable
 from colane.lab.traces.tables.scaling import ScalingTable
 from colane.lab.traces.workload import TraceJob, Workload
 from colane.model.job import JobId
 from colane.model.job_spec import JobSpec
 from colane.model.time_spent import TimeSpent
+from colane.scheduling.engine.sized_rates import efficiency
 from colane.scheduling.registry import create, preset
 
 GPUS: Final = 6
@@ -104,7 +106,7 @@ def _on_pollux(tables: Path | None, effort: Effort) -> tuple[Claim, ...]:
     seeds = min(SEEDS, 2) if effort.is_quick else SEEDS
     recorded = () if effort.is_quick else elastic_workloads.recorded(folder_of(tables), effort)
     drawn = elastic_workloads.evaluate(measured, seeds, POISSON_JOBS, effort)
-    return (*elastic_goodput.evaluate(measured), *drawn, *recorded)
+    return (*goodput_claims(measured), *drawn, *recorded)
 
 
 def jobs(gpus: int, sizes: tuple[int, ...]) -> tuple[TraceJob, ...]:
@@ -298,3 +300,37 @@ def _swept(sweep: dict[float, Run]) -> Claim:
               Origin.DERIVED),
     )  # fmt: skip
     return Claim("E-v", "bound on the variance of speeds", stated, WORLD)
+
+
+class Foreseen(NamedTuple):
+    """Iterations until the same progress at twice the batch, over those measured."""
+
+    by_noise: float  # as foreseen by what the job tells of its gradient
+    alike: float  # if every sample taught as much as any other
+
+
+def goodput_claims(table: PolluxTable) -> tuple[Claim, ...]:
+    """How many more samples larger batches take, foreseen by the noise of the gradient at one batch and measured.
+
+    As when a job is to get twice the GPUs at a batch per GPU. One claim; none where the files do not tell the noise.
+    """
+    found = [one for application in table.applications.values() for one in foreseen(application.noise)]
+    if not found:
+        return ()
+    errors = np.abs(np.subtract(found, 1.0)).T
+    noise, alike = (f"{np.mean(one):.1%} in the mean, {np.max(one):.1%} at most" for one in errors)
+    claim = "goodput: iterations at twice the batch, by the noise of the gradient"
+    told = f"off by {noise}; with all samples alike {alike}; {len(found)} doublings of six applications"
+    return (Claim("E-g", claim, (ours("", told),), "Pollux's measured trainings"),)
+
+
+def foreseen(curves: Mapping[int, Sequence[EpochNoise]]) -> list[Foreseen]:
+    """Of each batch from the one before."""
+    return [_doubled(curves[before], before, curves[batch], batch) for before, batch in pairwise(sorted(curves))]
+
+
+def _doubled(known: Sequence[EpochNoise], before: int, measured: Sequence[EpochNoise], batch: int) -> Foreseen:
+    steps = np.diff([0, *[epoch.iterations for epoch in known]])
+    worth = [efficiency(epoch.noise_scale, before, batch) for epoch in known]
+    there = measured[-1].iterations * batch / before
+    return Foreseen(float(np.sum(steps / worth)) / there, float(np.sum(steps)) / there)

@@ -23,14 +23,15 @@ from colane.lab.papers.claims import (
     Evaluation,
     Experiment,
     Figure,
+    GpuResults,
     Origin,
     Sense,
     Trait,
+    newest,
     on_gpu,
     ours,
     queue_s,
 )
-from colane.lab.papers.gpu_results import GpuResults, newest
 from colane.lab.papers.sharing_memory import Tables, memory_claims, read_tables, serving_claims, transfer_claim
 from colane.lab.papers.sharing_scenes import (
     COLANE,

@@ -38,6 +38,12 @@ class Paired:
         """Mean difference in percent of the baseline's mean; None where that is 0."""
         return percent_change(self.base_mean, self.other_mean)
 
+    @property
+    def judged(self) -> dict[str, Any]:
+        """The change, and whether it is no chance, for programs."""
+        significant = None if self.half_width is None else self.is_significant
+        return {"change_percent": self.change_percent, "significant": significant}
+
 
 def paired(base: Mapping[int, float | None], other: Mapping[int, float | None]) -> Paired | None:
     """Compare two policies by seed; None where no seed has a value of both."""
@@ -106,23 +112,23 @@ def _shown(metric: str, value: float | None) -> str:
     return f"{value:.3g}"
 
 
-COMPARED: Final[Mapping[str, str]] = {
-    "makespan_s": "makespan_s",
-    "mean_jct_s": "jct_s",
-    "p95_jct_s": "jct_s",
-    "mean_queueing_s": "queue_s",
-    "gpu_active_ratio": "gpu_active_ratio",
-    "gpu_utilization_ratio": "gpu_utilization_ratio",
-}
-"""Metrics of the comparison figure, and the field each comes from."""
+class ComparedMetric(NamedTuple):
+    """The field of a run's metrics that it comes from, what it is called in a sentence, and its title."""
 
-CALLED: Final[Mapping[str, str]] = {
-    "makespan_s": "makespan",
-    "mean_jct_s": "mean JCT",
-    "p95_jct_s": "p95 of JCT",
-    "mean_queueing_s": "mean time in the queue",
-    "gpu_active_ratio": "part of the GPUs with a job",
-    "gpu_utilization_ratio": "part of the GPUs' worth that is used",
+    field: str
+    called: str
+    title: str
+
+
+COMPARED: Final[Mapping[str, ComparedMetric]] = {
+    "makespan_s": ComparedMetric("makespan_s", "makespan", "All jobs"),
+    "mean_jct_s": ComparedMetric("jct_s", "mean JCT", "Took, mean"),
+    "p95_jct_s": ComparedMetric("jct_s", "p95 of JCT", "Took, p95"),
+    "mean_queueing_s": ComparedMetric("queue_s", "mean time in the queue", "Waited, mean"),
+    "gpu_active_ratio": ComparedMetric("gpu_active_ratio", "part of the GPUs with a job", "GPUs with a job"),
+    "gpu_utilization_ratio": ComparedMetric(
+        "gpu_utilization_ratio", "part of the GPUs' worth that is used", "GPUs' use"
+    ),
 }
 
 
@@ -140,7 +146,7 @@ def interval(study: Study, policy: str, name: str) -> Interval | None:
 
 
 def _metric(found: SimulatedMetrics, name: str) -> float | None:
-    value = getattr(found, COMPARED[name])
+    value = getattr(found, COMPARED[name].field)
     if isinstance(value, Summary):
         return value.p95 if name.startswith("p95") else value.mean
     return None if value is None else float(value)
@@ -177,8 +183,7 @@ def difference_object(study: Study, one: PolicyDifference) -> dict[str, Any]:
         "seeds": found.seeds,
         "mean": found.difference_mean,
         "ci95": found.half_width,
-        "change_percent": found.change_percent,
-        "significant": None if found.half_width is None else found.is_significant,
+        **found.judged,
     }
 
 
@@ -238,7 +243,7 @@ def _part(one: PolicyDifference) -> str:
     less = "lower" if found.difference_mean < 0 else "higher"
     change = "" if found.change_percent is None else f", {abs(found.change_percent):.3g} %"
     size, width = (difference_shown(one.metric, value) for value in (abs(found.difference_mean), found.half_width))
-    return f"{CALLED[one.metric]} {size} {less} (+- {width}{change})"
+    return f"{COMPARED[one.metric].called} {size} {less} (+- {width}{change})"
 
 
 def _mean_alone(study: Study, policy: str) -> str:

@@ -13,7 +13,7 @@ from colane.lab.report import style
 from colane.lab.report.metrics import mean_of
 from colane.lab.report.prose import duration
 from colane.lab.report.simulated import ClusterCurves, Floats, Interval, SimulatedMetrics
-from colane.lab.report.simulated_compared import Paired, difference_shown
+from colane.lab.report.simulated_compared import COMPARED, Paired, difference_shown
 from colane.lab.report.tables import Table, TableColumn, many, p95_of, ratio, seconds, spread, text
 
 NOTE = (
@@ -90,7 +90,7 @@ def refused_table(lines: Sequence[str]) -> Table:
 
 
 def _of_metrics(names: Sequence[str]) -> tuple[TableColumn, ...]:
-    heads = (text(name, METRIC_NAMES.get(name, name))._replace(is_number=True) for name in names)
+    heads = (text(name, COMPARED[name].title)._replace(is_number=True) for name in names)
     return (text("policy", "Policy"), *heads)
 
 
@@ -192,18 +192,7 @@ def _bars(axes: Axes, name: str, values: Mapping[str, Interval | None]) -> None:
             style.say_beside(axes, said, (length + width, place), fontsize=style.points(8))
     style.name_rows(axes, values, 18)
     axes.set_xlim(0, style.axis_end(max(known, default=0.0) * scale, 1.35))
-    axes.set_title(f"{METRIC_NAMES.get(name, name)} ({unit})", fontsize=style.points(10))
-
-
-METRIC_NAMES: Mapping[str, str] = {
-    "makespan_s": "All jobs",
-    "mean_jct_s": "Took, mean",
-    "p95_jct_s": "Took, p95",
-    "mean_queueing_s": "Waited, mean",
-    "gpu_active_ratio": "GPUs with a job",
-    "gpu_utilization_ratio": "GPUs' use",
-}
-"""Titles of the comparison's panels."""
+    axes.set_title(f"{COMPARED[name].title} ({unit})", fontsize=style.points(10))
 
 
 def gantt_is_readable(gpus: Sequence[str], stays: int, *, gpus_max: int = 64, stays_max: int = 1500) -> bool:

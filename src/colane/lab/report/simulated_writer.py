@@ -87,41 +87,24 @@ def run_object(run: SimulatedRun, found: SimulatedMetrics) -> dict[str, Any]:
         **{name: spread[name] for name in ("mean", "p50", "p99")}, "max": found.decision_max_s,
     }  # fmt: skip
     return {
-        "policy": run.policy,
-        "seed": run.seed,
-        "jobs": found.jobs,
-        "finished": found.finished,
-        "makespan_s": found.makespan_s,
-        "jct_s": distribution(found.jct_s),
-        "queue_s": distribution(found.queue_s),
-        "wait_s": distribution(found.wait_s),
-        "run_span_s": distribution(found.run_span_s),
-        "gpu_active_ratio": found.gpu_active_ratio,
-        "gpu_utilization_ratio": found.gpu_utilization_ratio,
-        "fragmentation_ratio": found.fragmentation_ratio,
-        "slo_violations": found.slo_violations,
-        "restarts": found.restarts,
-        "slowdown_variance": found.slowdown_variance,
-        "decisions": run.decisions,
-        "decision_s": decision,
-        "events": run.events,
-        "wall_s": run.wall_s,
-        "submitted": found.submitted,
-        "refused": found.refused,
-        "unfinished": found.unfinished,
-        "never_started": found.never_started,
-        "states": dict(found.states),
-        "gpus": len(run.gpus),
-        "gpu_hours": found.gpu_hours,
-        "offered_load": run.offered_load,
-        "slowdown": distribution(found.slowdown),
-        "slo_jobs": found.slo_jobs,
-        "belief_error": _belief_object(run.belief_error),
-        "partial": run.is_partial,
-        "refused_plans": len(run.flaws),
-        "as_published": run.is_as_published,
-        "guards": dict(run.guards) or None,
-    } | _of_few_objects(run)
+        "policy": run.policy, "seed": run.seed,
+        **_told(
+            found, "jobs", "finished", "makespan_s", "jct_s", "queue_s", "wait_s", "run_span_s", "gpu_active_ratio",
+            "gpu_utilization_ratio", "fragmentation_ratio", "slo_violations", "restarts", "slowdown_variance",
+        ),
+        "decisions": run.decisions, "decision_s": decision, "events": run.events, "wall_s": run.wall_s,
+        **_told(found, "submitted", "refused", "unfinished", "never_started"),
+        "states": dict(found.states), "gpus": len(run.gpus), "gpu_hours": found.gpu_hours,
+        "offered_load": run.offered_load, **_told(found, "slowdown", "slo_jobs"),
+        "belief_error": _belief_object(run.belief_error), "partial": run.is_partial, "refused_plans": len(run.flaws),
+        "as_published": run.is_as_published, "guards": dict(run.guards) or None,
+    } | _of_few_objects(run)  # fmt: skip
+
+
+def _told(found: SimulatedMetrics, *names: str) -> dict[str, Any]:
+    """These metrics as JSON has them."""
+    values = {name: getattr(found, name) for name in names}
+    return {name: distribution(one) if isinstance(one, Summary) else one for name, one in values.items()}
 
 
 def _of_few_objects(run: SimulatedRun) -> dict[str, Any]:

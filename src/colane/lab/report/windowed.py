@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from colane.lab.report.metrics import mean_of, summarise
+from colane.lab.report.metrics import Summary, mean_of, summarise
 from colane.lab.report.simulated import ClusterCurves, Floats, slowdowns
 
 Value = float | int | None
@@ -74,16 +74,11 @@ def measure_window(run: Measured, window: tuple[int, int] | None) -> dict[str, V
         "jobs": int(chosen.sum()),
         "finished": int(done.sum()),
         "unfinished": int((chosen & ~np.isfinite(run.end_s)).sum()),
-        "jct_mean_s": mean_of(jct_s),
-        "jct_p50_s": jct_s.p50 if jct_s else None,
-        "jct_p95_s": jct_s.p95 if jct_s else None,
-        "jct_p99_s": jct_s.p99 if jct_s else None,
-        "queue_mean_s": mean_of(queue_s),
-        "queue_p95_s": queue_s.p95 if queue_s else None,
+        **_spread("jct", "s", jct_s, "mean", "p50", "p95", "p99"),
+        **_spread("queue", "s", queue_s, "mean", "p95"),
         "makespan_s": None if span_s is None else span_s[1] - span_s[0],
         "slowdown_mean_ratio": mean_of(summarise(slowdowns((run.end_s - run.submit_s)[done], run.alone_s[done]))),
-        "rho_mean_ratio": mean_of(rhos),
-        "rho_p95_ratio": rhos.p95 if rhos else None,
+        **_spread("rho", "ratio", rhos, "mean", "p95"),
         "rho_max_ratio": float(rho.max()) if rho.size else None,
         "rho_jain_ratio": jain_index(rho),
         "gpu_active_ratio": run.curves.ratio(run.curves.active_gpus, span_s, run.cluster_gpus),
@@ -93,6 +88,10 @@ def measure_window(run: Measured, window: tuple[int, int] | None) -> dict[str, V
         "slo_violations": int((run.slo_missed[chosen] == 1).sum()),
         "restarts": int(np.maximum(run.attempts[chosen] - 1, 0).sum()),
     }
+
+
+def _spread(name: str, unit: str, found: Summary | None, *parts: str) -> dict[str, Value]:
+    return {f"{name}_{part}_{unit}": None if found is None else getattr(found, part) for part in parts}
 
 
 def jct_s_of(run: Measured, window: tuple[int, int] | None) -> Floats:

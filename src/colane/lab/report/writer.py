@@ -11,7 +11,7 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from colane.lab.report import html, plots, profile_plots, time_plots, timeline, use_plots
+from colane.lab.report import html, plots, profile_plots, time_plots, timeline
 from colane.lab.report import metrics as figures_of
 from colane.lab.report.html import Chart
 from colane.lab.report.measured import (
@@ -173,10 +173,10 @@ def _run_charts(content: _Content) -> Iterator[Chart]:
         yield Chart("trade_off", plots.trade_off(points), caption)
     caption = "How long the queue was, and how many jobs ran at once; parked and suspended ones count in neither."
     yield Chart("jobs_over_time", plots.jobs_over_time({g.name: _lives(g.records) for g in content.groups}), caption)
-    if use_plots.is_known(content.groups):
-        yield Chart("use_over_time", use_plots.use_over_time(content.groups), use_plots.CAPTION, wide=True)
-        if use_plots.has_several(content.groups):
-            yield Chart("use_by_device", use_plots.use_by_device(content.groups), use_plots.CAPTION, wide=True)
+    if time_plots.is_known(content.groups):
+        yield Chart("use_over_time", time_plots.use_over_time(content.groups), time_plots.USE_CAPTION, wide=True)
+        if time_plots.has_several(content.groups):
+            yield Chart("use_by_device", time_plots.use_by_device(content.groups), time_plots.USE_CAPTION, wide=True)
     yield from _distributions(content)
 
 

@@ -20,11 +20,11 @@ from colane.foresee.judged import Foretold
 from colane.lab.simulate.accuracy import Accuracy, BeliefErrors
 from colane.lab.simulate.config import DriverConfig
 from colane.lab.simulate.driver import STOPPED, Driver
-from colane.lab.simulate.foresight import QUOTES_MAX, Foresees
 from colane.lab.simulate.lacking import Truth, lacking
 from colane.lab.simulate.ledger import Ledger, Refusal
 from colane.lab.simulate.tables import somewhere
 from colane.lab.simulate.watcher import Watcher
+from colane.lab.simulate.watchers import QUOTES_MAX, Foresees
 from colane.lab.simulate.world import World
 from colane.lab.traces.check import offered_load, split
 from colane.lab.traces.clusters import Cluster

@@ -1,14 +1,16 @@
-"""Observers of a run: every decision as a line of JSON, and one job's whole story."""
+"""Observers of a run: every decision as a line of JSON, one job's whole story, and starts and ends foreseen."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TextIO
+from random import Random
+from typing import Any, Final, NamedTuple, TextIO
 
 from colane.core import Core
 from colane.core.events import Decision, Outcome
+from colane.foresee.judged import Foretold
 from colane.lab.simulate.process import Process
 from colane.lab.simulate.world import Running
 from colane.lab.traces.workload import TraceJob, Workload
@@ -16,6 +18,7 @@ from colane.model.job import Job, JobId, JobState
 from colane.model.plan import ACTION_NAMES, placement_of
 from colane.model.reason import Reason, Why
 from colane.model.sentences import sentence_of
+from colane.scheduling.foresight import Foresight
 
 
 def find_job(workload: Workload, asked: str) -> TraceJob | None:
@@ -122,3 +125,37 @@ def lines(chapters: Sequence[Chapter]) -> Iterator[str]:
     """The story for a terminal."""
     for chapter in chapters:
         yield f"{chapter.at_s:>14,.1f} s  {chapter.state:<18} {chapter.sentence}"
+
+
+QUOTES_MAX: Final = 3000  # of a long trace as many submissions as make about so many quotes, drawn at random
+
+
+class Foresees:
+    """Watches a run, and has each submission that waits foreseen, with the chance given."""
+
+    def __init__(self, core: Core, chance: float, seed: int = 0) -> None:
+        self._core = core
+        self._chance = chance
+        self._foresight = Foresight(core.policy, seed)
+        self._random = Random(seed)  # noqa: S311 - which submissions are quoted is no secret
+        self._new: list[JobId] = []
+
+    @property
+    def foretold(self) -> tuple[Foretold, ...]:
+        """What was said, and what came of it."""
+        return tuple(self._foresight.foretold.values())
+
+    def outcome(self, outcome: Outcome, now_s: float) -> None:
+        """Take what has happened."""
+        self._new += [job.id for job in outcome.jobs if self._foresight.take(job, now_s)]
+
+    def settled(self, now_s: float) -> None:
+        """All is decided that is at this moment: foresee what has come and waits."""
+        new, self._new = self._new, []
+        for job in [self._core.state.jobs[one] for one in new if one in self._core.state.jobs]:
+            if self._random.random() < self._chance and job.is_waiting:
+                self._foresight.keep(self._foresight.say(self._core.state, [job], now_s))
+            self._foresight.rank(self._core.state, job, now_s)
+
+    def started(self, process: Process, co_runners: Sequence[Running]) -> None:
+        """Not of interest: its change of state says it."""

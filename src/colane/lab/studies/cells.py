@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import os
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
 from zipfile import BadZipFile
@@ -18,10 +19,16 @@ from numpy.typing import NDArray
 from colane.foresee.judged import judged, judged_rows
 from colane.lab.report.simulated import CURVES, ClusterCurves, SimulatedRun, file_word, slo_violations
 from colane.lab.report.windowed import Measured
-from colane.lab.studies.file import CellKey
-from colane.lab.studies.inputs import digest_of
+from colane.lab.simulate.generators import is_generator
+from colane.lab.simulate.request import SAMPLE, Request
+from colane.lab.studies.file import AS_THEY_ARE, CellKey, StudyPlan
+from colane.lab.traces import clusters
+from colane.lab.traces.clusters import PRESETS_DIR, preset_names
 from colane.lab.traces.workload import Workload
 from colane.model.job import JobState
+from colane.model.versions import own_version
+from colane.policyfiles.load import is_file
+from colane.policyfiles.load import path_of as policy_path
 
 CELLS: Final = "cells"  # folder of the files
 
@@ -33,7 +40,7 @@ class CellResult:
     key: CellKey  # which
     inputs: Mapping[str, Any]  # what it is a function of
     jobs: int  # jobs of the workload
-    refused: tuple[str, ...]  # those that were not submitted, one line each
+    refused: Sequence[str]  # those that were not submitted, one line each
     offered_load: float | None  # GPU-seconds asked for per GPU-second while jobs arrive; None without durations
     flaws: int  # plans that were refused
     lacks: Mapping[str, int]  # of how many jobs the policy did not know what it is defined by, by what that is
@@ -45,7 +52,7 @@ class CellResult:
     start_s: NDArray[np.float64]  # start of its last attempt
     # times on GPUs: job, GPUs as `node/index` joined by blanks, start, end
     stays: tuple[tuple[int, str, float, float], ...]
-    foreseen: tuple[Mapping[str, Any], ...]  # how good quotes were, see `foresee.judged.judged_rows`
+    foreseen: Sequence[Mapping[str, Any]]  # how good quotes were, see `foresee.judged.judged_rows`
 
 
 def path_of(folder: Path, key: CellKey) -> Path:
@@ -98,10 +105,8 @@ def write_cell(folder: Path, result: CellResult) -> Path:
     """Keep a simulation: its file is there whole, or not at all. Raises OSError: it cannot be written."""
     m, stays = result.measured, result.stays
     meta = {
-        "digest": digest_of(result.inputs), "inputs": dict(result.inputs), "key": list(result.key), "jobs": result.jobs,
-        "refused": list(result.refused), "offered_load": result.offered_load, "flaws": result.flaws,
-        "lacks": dict(result.lacks), "stuck": result.stuck, "cluster_gpus": m.cluster_gpus,
-        "foreseen": list(result.foreseen),
+        "digest": digest_of(result.inputs), "inputs": dict(result.inputs), "key": result.key,
+        "cluster_gpus": m.cluster_gpus, **{name: getattr(result, name) for name in _TOLD},
     }  # fmt: skip
     texts = {"meta": meta, "names": result.names, "states": result.states, "stay_gpus": [stay[1] for stay in stays]}
     arrays = {
@@ -120,6 +125,7 @@ def write_cell(folder: Path, result: CellResult) -> Path:
 
 
 _AS_REPORTED: Final = ("submit_s", "first_start_s", "end_s", "attempts", "gpu_s", "alone_s")
+_TOLD: Final = ("jobs", "refused", "offered_load", "flaws", "lacks", "stuck", "foreseen")
 _COLUMNS: Final = ("place", "done", *_AS_REPORTED, "gpus", "slo_missed")
 
 
@@ -162,21 +168,78 @@ def read_cell(folder: Path, key: CellKey) -> CellResult:
         return CellResult(
             key=key,
             inputs=meta["inputs"],
-            jobs=meta["jobs"],
-            refused=tuple(meta["refused"]),
-            offered_load=meta["offered_load"],
-            flaws=meta["flaws"],
-            lacks=meta["lacks"],
-            stuck=meta["stuck"],
+            **{name: meta.get(name, ()) for name in _TOLD},
             measured=Measured(**columns, curves=curves, cluster_gpus=meta["cluster_gpus"]),
             ids=kept["ids"],
             names=tuple(names),
             states=tuple(map(JobState, _json(kept["states"]))),
             start_s=kept["start_s"],
             stays=tuple(stays),
-            foreseen=tuple(meta.get("foreseen", ())),
         )
 
 
 def _json(array: NDArray[np.uint8]) -> Any:  # noqa: ANN401 - as JSON is
     return json.loads(array.tobytes())
+
+
+FORMAT: Final = 1  # of the files that hold one simulation each
+
+
+def inputs_of(plan: StudyPlan) -> dict[CellKey, dict[str, Any]]:
+    """What each simulation of a study is a function of: values as they are, files by their content.
+
+    Raises OSError: a file cannot be read. Raises ValueError: the cluster cannot be read.
+    """
+    same = {"version": own_version(), "format of the files": FORMAT, **_of_request(plan.request)}
+    own = {
+        name: {"policy file": _digest(policy_path(text))} if is_file(text) else {}
+        for name, text in plan.policies.items()
+    }
+    return {cell: {**cell._asdict(), **own[cell.policy], **same} for cell in plan.cells}
+
+
+def digest_of(inputs: Mapping[str, Any]) -> str:
+    """Equal for equal inputs."""
+    return sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()
+
+
+def changed(was: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """Which inputs differ, by name."""
+    return [name for name in sorted(was.keys() | now.keys()) if was.get(name) != now.get(name)]
+
+
+def _of_request(request: Request) -> dict[str, Any]:
+    is_made = request.trace == SAMPLE or is_generator(request.trace)
+    return {
+        "cluster": _cluster(request.cluster),
+        "trace": request.trace if is_made else _digest(Path(request.trace)),
+        "trace format": request.trace_format,
+        "world": str(request.world),
+        "tables": None if request.tables is None else _digest(request.tables),
+        "measured": _digest(request.measured) if isinstance(request.measured, Path) else None,
+        "belief": str(request.belief),
+        "checkpoints": request.preemptible,
+        "costs": dict(sorted(request.costs.items())),
+        **{name: getattr(request, name) for name in AS_THEY_ARE if name != "belief"},
+        **({"foreseen": True} if request.foresees else {}),
+    }
+
+
+def _cluster(name: str) -> str:
+    """Of its file, and of the files that say how its nodes are wired."""
+    loaded = clusters.load(name)
+    path = PRESETS_DIR / f"{name}.yaml" if name in preset_names() else Path(name)
+    wired = sorted({extras.topology for extras in loaded.extras.values()})
+    return _of_files([path, *(Path(one) for one in wired if Path(one).is_file())])
+
+
+def _digest(path: Path) -> str:
+    """Of a file, or of all files of a directory."""
+    return _of_files(sorted(found for found in path.rglob("*") if found.is_file()) if path.is_dir() else [path])
+
+
+def _of_files(paths: list[Path]) -> str:
+    found = sha256()
+    for path in paths:
+        found.update(sha256(path.read_bytes()).digest())
+    return found.hexdigest()

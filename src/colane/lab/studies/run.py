@@ -25,9 +25,8 @@ from colane.lab.report.simulated_compared import (
 )
 from colane.lab.report.windowed import METRICS, Value, finish_time_rho, measure_window
 from colane.lab.simulate import request
-from colane.lab.studies.cells import CellResult, decisions_of, inputs_kept, read_cell, whole
+from colane.lab.studies.cells import CellResult, changed, decisions_of, inputs_kept, inputs_of, read_cell, whole
 from colane.lab.studies.file import CellKey, Extra, StudyError, StudyPlan
-from colane.lab.studies.inputs import changed, inputs_of
 from colane.lab.studies.work import CellEnd, Worked, tasks_of, work
 from colane.model.words import count
 
@@ -128,18 +127,10 @@ def as_object(one: Compared, plan: StudyPlan) -> dict[str, Any]:
     """For programs and tables."""
     found = one.found
     return {
-        "policy": one.policy,
-        "baseline": plan.baseline,
-        "load": one.load,
-        "metric": one.metric,
-        "seeds": found.seeds,
-        "baseline_mean": found.base_mean,
-        "policy_mean": found.other_mean,
-        "difference_mean": found.difference_mean,
-        "difference_ci95": found.half_width,
-        "change_percent": found.change_percent,
-        "significant": None if found.half_width is None else found.is_significant,
-    }
+        "policy": one.policy, "baseline": plan.baseline, "load": one.load, "metric": one.metric, "seeds": found.seeds,
+        "baseline_mean": found.base_mean, "policy_mean": found.other_mean, "difference_mean": found.difference_mean,
+        "difference_ci95": found.half_width, **found.judged,
+    }  # fmt: skip
 
 
 KEY: Final = ("policy", "load", "seed")

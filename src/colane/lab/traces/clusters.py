@@ -6,12 +6,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import yaml
 
-from colane.lab.traces import costs, node_events, node_list
+from colane.lab.traces import cells, costs, node_events
+from colane.lab.traces.layout import HEAD_CHARS, Header
 from colane.lab.traces.node_events import NodeEvent
+from colane.lab.traces.sheet import read_sheet
 from colane.model import topologies
 from colane.model.hardware import CPU_DEVICE_TYPE, DEFAULT_POOL, Gpu, Node, Topology
 from colane.model.nearest import did_you_mean
@@ -78,7 +80,7 @@ def load(name: str | Path) -> Cluster:
     if str(name) in preset_names():
         return read(PRESETS_DIR / f"{name}.yaml")
     if path.name.endswith((".csv", ".csv.gz")):
-        nodes = node_list.read(path)  # its groups are the types of GPU
+        nodes = read_node_list(path)  # its groups are the types of GPU
         extras = {node.name: NodeExtras(node.gpus[0].type if node.gpus else CPU_DEVICE_TYPE) for node in nodes}
         return Cluster(path.name.partition(".")[0], nodes, extras, str(path))
     if path.suffix in {".yaml", ".yml"} or path.exists():
@@ -285,3 +287,61 @@ def _gpus(group: _Group, node: str, near: list[tuple[int, ...]]) -> tuple[Gpu, .
         )
         for index, socket in enumerate(sockets)
     )  # fmt: skip
+
+
+LAYOUT: Final = Header(read=("sn", "cpu_milli", "memory_mib", "gpu", "model"))
+GB: Final = 10**9
+MIB: Final = 1 << 20
+MILLI: Final = 1000
+GPU_MEMORY_BYTES: Final[Mapping[str, int]] = {
+    "P100": 16 * GB, "T4": 16 * GB, "V100M16": 16 * GB, "V100M32": 32 * GB, "A10": 24 * GB,
+    "G1": 16 * GB, "G2": 16 * GB, "G3": 16 * GB,
+}  # fmt: skip
+"""Of each GPU, by the type the lists name."""
+
+
+def read_node_list(path: Path) -> tuple[Node, ...]:
+    """Read a node list of Alibaba's trace of 2023, in its order (Weng et al., ATC 2023), CC-BY-4.0.
+
+    `openb_node_list_*.csv` of github.com/alibaba/clusterdata, `cluster-trace-gpu-v2023`: one node a row. How much
+    memory a GPU has is that of the product; where its name is not disclosed (G1, G2, G3), the least of the others'.
+
+    Raises InputFileError: it cannot be read, is no such list (the column to blame is named), or a row is bad.
+    """
+    text = read_text(path)
+    head = text[:HEAD_CHARS]
+    if not LAYOUT.fits(head):
+        misfit = LAYOUT.misfit(head)
+        columns = ",".join(LAYOUT.columns)
+        if misfit is None:
+            raise InputFileError(
+                path, f"is no cluster: expected a .yaml file, or a node list with the columns {columns}"
+            )
+        raise InputFileError(path, f"{misfit.message}: a node list has {columns}", line=1, column=misfit.column)
+    sheet = read_sheet(path, text)
+    names = sheet.unique_names("sn")
+    cores, memory_mib = sheet.column("cpu_milli", cells.count), sheet.column("memory_mib", cells.count)
+    gpus, models = sheet.column("gpu", cells.count), sheet.column("model", _model)
+    if not names:
+        raise InputFileError(path, "holds no nodes")
+    for row, many in enumerate(gpus):
+        if many and not models[row]:
+            sheet.fail(row, f"is missing, though the node has {many} GPUs", "model")
+    return tuple(
+        Node(
+            name=names[row],
+            gpus=tuple(
+                Gpu(index=i, uuid=f"{names[row]}-{i}", type=models[row], memory_bytes=GPU_MEMORY_BYTES[models[row]])
+                for i in range(gpus[row])
+            ),
+            cores=tuple(range(cores[row] // MILLI)),
+            host_memory_bytes=memory_mib[row] * MIB,
+        )
+        for row in range(len(sheet))
+    )
+
+
+def _model(text: str) -> str:
+    if text and text not in GPU_MEMORY_BYTES:
+        raise ValueError(f"unknown GPU type {text!r}{did_you_mean(text, GPU_MEMORY_BYTES)}")
+    return text
