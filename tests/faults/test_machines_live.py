@@ -200,11 +200,11 @@ PARKED = {
     "parked": [AGENT_TESTS / "turn_job.py", "{notes}", "0.1", "0"],
     "parked ranks": [AGENT_TESTS / "gang_job.py", "{notes}", "0.1"],
 }
-"""Ranks of a job over several machines cannot be stopped at one step: those here are on one. Each meets one fault: what
-a fault does to a machine is no matter of how a job stands there, and the gang above meets all."""
+"""Ranks of a job over several machines cannot be stopped at one step: those here are on one."""
 
 
-@pytest.mark.parametrize(("how", "fault"), list(zip(PARKED, ["cut", "freeze", "store away"], strict=True)))
+@pytest.mark.parametrize("fault", ["cut", "freeze", "store away"])
+@pytest.mark.parametrize("how", PARKED)
 def test_a_parked_job_stays_so_and_goes_on(urgent: Wired, tmp_path: Path, how: str, fault: str) -> None:
     """It waits as before its machine was silent, and makes its next step where it stood once it may."""
     notes = tmp_path / "notes"
