@@ -191,9 +191,10 @@ class JobsDroppedEventObject(TypedDict):
 
 
 class SettingsReadEventObject(TypedDict):
-    """The files of limits and of channels are read again."""
+    """The files of limits and of channels are read: again, or at a start with other limits than were told before."""
 
     by: str
+    limits: NotRequired[dict[str, dict[str, object]]]  # as the file of limits has them: default, user, group, qos
 
 
 class NothingMoreObject(TypedDict):

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from colane.lab.studies.file import Extra, StudyError, read_plan
-from colane.lab.studies.run import Results, look, results, simulate_missing, tables, write_results
+from colane.lab.studies.run import look, results, simulate_missing, tables, write_results
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -64,7 +64,16 @@ def study(
         raise StudyError(worked.problems[0])
     made = results(plan, folder, found.inputs)
     write_results(made)
-    return _frames(pandas, made)
+    frames = {name: pandas.DataFrame(list(one.rows), columns=list(one.columns)) for name, one in tables(made)}
+    return StudyFrames(
+        cells=frames["cells"],
+        comparisons=frames.get("comparisons", pandas.DataFrame()),
+        jobs=frames.get(Extra.JOBS),
+        stays=frames.get(Extra.STAYS),
+        timeline=frames.get(Extra.TIMELINE),
+        sentences=made.sentences,
+        notes=made.notes,
+    )
 
 
 def _processes() -> int:
@@ -79,16 +88,3 @@ def _pandas() -> Any:  # noqa: ANN401 - a module
     except ImportError as error:
         raise ImportError("colane.lab needs pandas: pip install 'colane[lab]'") from error
     return pd
-
-
-def _frames(pandas: Any, made: Results) -> StudyFrames:  # noqa: ANN401 - a module
-    frames = {name: pandas.DataFrame(list(one.rows), columns=list(one.columns)) for name, one in tables(made)}
-    return StudyFrames(
-        cells=frames["cells"],
-        comparisons=frames.get("comparisons", pandas.DataFrame()),
-        jobs=frames.get(Extra.JOBS),
-        stays=frames.get(Extra.STAYS),
-        timeline=frames.get(Extra.TIMELINE),
-        sentences=made.sentences,
-        notes=made.notes,
-    )

@@ -142,7 +142,7 @@ class Service(Parts):
             driver.core.limit(rules.quotas)
             driver.keeper.tell_groups(turn, {job.spec.user for job in self.read_model.jobs.values()})
             turn.events.append(Tick())
-            turn.record("settings-read", by=str(caller))
+            driver.keeper.tell_limits(turn, str(caller))
             self.reread.set()
             is_same = (was.quotas, was.pools) == (rules.quotas, rules.pools)
             return {"limits": not is_same, "notify": was.notify != rules.notify}

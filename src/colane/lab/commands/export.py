@@ -22,14 +22,15 @@ from colane.cli.errors import FailureError, MisuseError, writing
 from colane.cli.jobs import objects as jobs
 from colane.client.errors import Refused
 from colane.client.told import in_force
+from colane.core.usage import month_of
 from colane.model.hardware import CPU_DEVICE_TYPE
-from colane.model.phases import ENDED, STEPPING
+from colane.model.phases import ENDED, LEAVING, JobState
 from colane.model.reason import Why
 from colane.model.words import count, percent
 
 if TYPE_CHECKING:
     from colane.api.jobs import JobObject
-    from colane.api.nodes import GpuObject, NodeObject, ReservationObject
+    from colane.api.nodes import NodeObject, ReservationObject
     from colane.client.client import Client, Event
     from colane.lab.simulate.request import KeptRun, Request
     from colane.lab.traces.tables.measured import MeasuredTable, Overhead
@@ -240,8 +241,9 @@ def export(
 
     With --state what runs, is parked, waits, is held and drained, what is believed and the limits are written instead.
     With --since also those that wait or run: of a job that ran by then what was left, and of one that has not ended
-    what it has had and, where that is known, what is left; those cancelled while they waited, with when; and which
-    nodes were drained, lost, back or reserved. Other jobs that ended without a start are left out and counted.
+    what it has had and, where that is known, what is left; those cancelled while they waited, with when; which nodes
+    were drained, lost, back or reserved; and which limits held, with what was used of budgets. Other jobs that ended
+    without a start are left out and counted.
     """
     wanted, window = jobs.parse_labels(only, "--only"), parse_window(since, until, time.time())
     with jobs.client() as scheduler:
@@ -283,7 +285,12 @@ def export_state(scheduler: Client, path: Path) -> KeptRun:
     live: states.LiveState = states.read(told)
     named = {f"job-{one.id}": one for one in live.state.jobs.values()}
     traced = [
-        replace(job, id=JobId(one.id), submit_s=one.submit_s, spec=replace(job.spec, user=one.spec.user))
+        replace(
+            job,
+            id=JobId(one.id),
+            submit_s=one.submit_s,
+            spec=replace(job.spec, user=one.spec.user, nodes=one.spec.nodes),
+        )
         for job in loaded.workload.jobs
         if (one := named.get(job.spec.name)) is not None
     ]
@@ -408,8 +415,9 @@ def export_jobs(
 
         cluster = _cluster(nodes, ran)
         if window.until_s:
-            lines = scheduler.events(0, scheduler.health()["events"])
+            lines = list(scheduler.events(0, scheduler.health()["events"]))
             events = list(node_events(lines, {node["name"]: node.get("reservations", ()) for node in nodes}, window))
+            events += limit_events(lines, [item for item in (*ran, *live) if item["start_s"] is not None], window)
             cluster |= {"events": events} if events else {}
         made.cluster.write_text(yaml.safe_dump(cluster, sort_keys=False), encoding="utf-8")
     return made
@@ -509,7 +517,8 @@ def _job(
         left_ratio = max(0.0, 1 - had_s / max(run.whole_s, had_s))
     labels = {**item["labels"], RAN_ON: gpu_type, OVERHEAD: str(run.own_s if left_ratio == 1 else 0.0)}
     if left_ratio == 1 and item["start_s"] is not None:
-        labels[STARTED_S] = str((item.get("first_start_s") or run_of(item)[0]) - first_s)
+        given_s = (line["at_s"] for line in item.get("story", ()) if line["state"] == JobState.ASSIGNED)
+        labels[STARTED_S] = str((next(given_s, None) or item.get("first_start_s") or run_of(item)[0]) - first_s)
     if left_ratio == 1 and has_ended and not never:
         labels[ENDED_S] = str(run_of(item)[1] - first_s)
     if left_ratio == 1 and not has_ended and run.whole_s > 0:
@@ -537,7 +546,7 @@ def _job(
         cancelled_s=(item["end_s"] or 0.0) - max(first_s, item["submit_s"]) if never else None,
         after=after,
         changed_limit_s=_changed_limit_s(item),
-        failed_s=tuple(failures_s(item, first_s)),
+        failed_s=tuple(ran_s for ran_s, failed, _ in earlier_runs(item, first_s, float(labels[OVERHEAD])) if failed),
     )
 
 
@@ -560,6 +569,9 @@ def _run(item: JobObject, gpu_type: str, known: KnownOfRuns, *, is_alone: bool) 
         own_s = _own_overhead_s(item, gpu_type, table, is_alone=is_alone)
         start_s, end_s = run_of(item)
         run_s = max(0.0, end_s - start_s - own_s)
+        if item["needs"].get("preemptible"):  # what it had done by then was saved
+            before = earlier_runs(item, known.window.since_s, own_s)
+            run_s += sum([ran_s for ran_s, has_failed, was_asked in before if was_asked and not has_failed])
         is_whole = is_alone and item["state"] == "succeeded"
         work_s = run_s if is_whole else _kind_s(item, steps, gpu_type, table) or run_s
         return WorkOfRun(steps, work_s, own_s, end_s - start_s, end_s - start_s)
@@ -583,23 +595,34 @@ def _run(item: JobObject, gpu_type: str, known: KnownOfRuns, *, is_alone: bool) 
 def _declared(item: JobObject) -> Iterator[tuple[str, Any]]:
     """What its owner declared, as far as a trace carries it; a record of an older service lacks the newer fields."""
     from colane.model.job_fields import JOB_FIELDS, Shelf  # noqa: PLC0415 - imported late
+    from colane.model.job_spec import ALL_BUT  # noqa: PLC0415
 
     for field in JOB_FIELDS:
         body: Mapping[str, Any] = item if field.shelf is Shelf.JOB else item["needs"]
         if field.column and field.name in body:
-            yield field.name, field.in_job(body[field.name])
+            value = field.in_job(body[field.name])
+            if field.name == "nodes" and value:  # each is a group of its own in a cluster's file
+                but = ALL_BUT if value.startswith(ALL_BUT) else ""
+                value = but + ",".join([f"{name}-0" for name in value.removeprefix(but).split(",")])
+            yield field.name, value
 
 
-def failures_s(item: JobObject, since_s: float) -> Iterator[float]:
-    """Yield how long attempts ran that failed since then and were followed by another."""
-    begun_s: float | None = None
+def earlier_runs(item: JobObject, since_s: float, own_s: float) -> Iterator[tuple[float, bool, bool]]:
+    """Yield how long those before the last ran after a time and after what it takes to begin, until asked to leave.
+
+    And of each whether it failed and was tried again, and whether it was asked to leave.
+    """
+    begun_s = asked_s = None
     for line in item.get("story", ()):
-        if line["state"] in STEPPING:
-            begun_s = line["at_s"] if begun_s is None else begun_s
-        elif line["state"] == "queued":
-            if line.get("why") == Why.RETRY and begun_s is not None and line["at_s"] > since_s:
-                yield line["at_s"] - max(begun_s, since_s)
-            begun_s = None
+        if line["state"] == JobState.LAUNCHING and begun_s is None:
+            begun_s = line["at_s"] + own_s
+        elif line["state"] in LEAVING and asked_s is None:
+            asked_s = line["at_s"]
+        elif line["state"] == JobState.QUEUED:
+            if begun_s is not None and line["at_s"] > since_s:
+                ran_s = max(0.0, (asked_s or line["at_s"]) - max(begun_s, since_s))
+                yield ran_s, line.get("why") == Why.RETRY, asked_s is not None
+            begun_s = asked_s = None
 
 
 def _changed_limit_s(item: JobObject) -> float | None:
@@ -657,8 +680,6 @@ def _own_overhead_s(item: JobObject, gpu_type: str, table: MeasuredTable, *, is_
 
     On cpu devices co-runners slow launching too, so there that of runs alone.
     """
-    from colane.model.hardware import CPU_DEVICE_TYPE  # noqa: PLC0415 - imported late
-
     found_s = overhead_s(item)
     if found_s is None:
         return 0.0
@@ -667,9 +688,7 @@ def _own_overhead_s(item: JobObject, gpu_type: str, table: MeasuredTable, *, is_
 
 def _kind_s(item: JobObject, steps: int | None, gpu_type: str, table: MeasuredTable) -> float | None:
     """Its steps at the measured speed of its kind alone; None where that is not known."""
-    from colane.model.profile import ProfileKey  # noqa: PLC0415 - imported late
-
-    known = table.jobs.get(ProfileKey(item["family"], item["batch_size"], item["needs"]["gpus"], gpu_type))
+    known = table.jobs.get(_key(item, gpu_type))
     return None if known is None or steps is None else steps * known.step_s
 
 
@@ -684,7 +703,19 @@ def _cluster(nodes: Sequence[NodeObject], ran: Sequence[JobObject]) -> dict[str,
         ]
         if took_s:
             costs[name] = round(median(took_s), 3)
-    return {"name": "export", **({"costs": costs} if costs else {}), "groups": list(_groups(nodes))}
+    groups = [
+        {
+            "name": node["name"],
+            "gpus": len(gpus),
+            **({"gpu_type": gpus[0]["type"], "gpu_memory": min(gpu["memory_bytes"] for gpu in gpus)} if gpus else {}),
+            "cores": len(node["cores"]),
+            "host_memory": node["host_memory_bytes"],
+            "pool": node["pool"],
+        }
+        for node in nodes
+        for gpus in [node["gpus"]]
+    ]
+    return {"name": "export", **({"costs": costs} if costs else {}), "groups": groups}
 
 
 OF_NODES: Final = {
@@ -768,23 +799,27 @@ def _at_begin(node: str, how: str) -> dict[str, Any]:
     return {"at": 0.0, "node": node, "event": "lost" if how == "gone" else "drain"}
 
 
+def limit_events(lines: Iterable[Event], ran: Iterable[JobObject], window: TimeWindow) -> Iterator[dict[str, Any]]:
+    """Yield which limits held within a time, as a cluster's file has it: at its begin, and where they changed.
+
+    Where they have budgets, with what was used of the month at its begin, and none where a month begins within it.
+    """
+    since_s, (begins_s, next_s) = window.since_s, month_of(window.since_s)
+    told = {max(since_s, line.body["at_s"]): line.body["limits"] for line in lines if "limits" in line.body}
+    months: dict[float, dict[str, float]] = {}
+    if "gpu_hours_per_month" in str(told):
+        months = {since_s: dict[str, float](), next_s: {}}
+        for item in ran:
+            start_s, end_s = run_of(item)
+            had_s = len(item["gpus"]) * max(0.0, min(end_s, since_s) - max(start_s, begins_s))
+            months[since_s][item["user"]] = months[since_s].get(item["user"], 0.0) + had_s / 3600
+    limits: dict[str, Any] = {}
+    for at_s in sorted([at_s for at_s in {*told, *months} if at_s < window.until_s]):
+        limits = told.get(at_s, limits)
+        of_month = {"used": months[at_s]} if at_s in months else {}
+        if at_s in told or limits:
+            yield {"at": at_s - since_s, "event": "limits", "limits": limits, **of_month}
+
+
 COSTS: Final = {"launch": ({"assigned"}, {"launching"}), "stop": ({"stopping", "checkpointing"}, {"queued"})}
 """What living takes besides steps: from being in one of these states to being in one of those."""
-
-
-def _groups(nodes: Sequence[NodeObject]) -> Iterator[dict[str, Any]]:
-    for node in nodes:
-        gpus = node["gpus"]
-        yield {
-            "name": node["name"],
-            "gpus": len(gpus),
-            **_devices(gpus),
-            "cores": len(node["cores"]),
-            "host_memory": node["host_memory_bytes"],
-            "pool": node["pool"],
-        }
-
-
-def _devices(gpus: Sequence[GpuObject]) -> dict[str, Any]:
-    """Type and memory of a node's GPUs, if it has any."""
-    return {"gpu_type": gpus[0]["type"], "gpu_memory": min(gpu["memory_bytes"] for gpu in gpus)} if gpus else {}

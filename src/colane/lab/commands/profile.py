@@ -113,7 +113,12 @@ def profile(
     if words and words[0] == FORGET:
         if len(words) != len(FORGET_WORDS):
             raise MisuseError("profile forget: name one family, as colane profile --list has it; ./forget is a program")
-        _forget(words[1], as_json=as_json)
+        with jobs.client() as scheduler:
+            forgotten = scheduler.forget_profiles(words[1])
+        if as_json:
+            output.print_json({"family": words[1], "forgotten": forgotten})
+        else:
+            output.say(f"forgot {forgotten} record(s) of {words[1]}: its jobs are measured anew")
         return
     if words == [LIST]:
         raise MisuseError("profile list: what is known is shown by colane profile --list; a program is ./list")
@@ -131,15 +136,6 @@ def profile(
             _take_kernels(scheduler, ctx.params)
         else:
             _measure(scheduler, ctx.params)
-
-
-def _forget(family: str, *, as_json: bool) -> None:
-    with jobs.client() as scheduler:
-        count = scheduler.forget_profiles(family)
-    if as_json:
-        output.print_json({"family": family, "forgotten": count})
-    else:
-        output.say(f"forgot {count} record(s) of {family}: its jobs are measured anew")
 
 
 def _check(params: Mapping[str, Any]) -> None:

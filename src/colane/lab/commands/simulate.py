@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from math import inf, isfinite
@@ -27,6 +27,7 @@ from colane.lab.commands.study import (
     judge_engine,
 )  # fmt: skip
 from colane.lab.commands.trace import TraceColumns, format_of
+from colane.model.quantities import parse_duration_s
 from colane.model.words import count
 from colane.settings import table as settings
 from colane.settings.setting import Section, Setting, SettingError
@@ -214,7 +215,8 @@ def simulate(  # noqa: PLR0913, PLR0917 - a command line option is a parameter
 
     Nothing live is touched. The same inputs and seed give the same results, byte for byte.
     """
-    from colane.lab.traces.workload import collector_held  # noqa: PLC0415 - imported late
+    from colane.lab.traces.costs import parse_to_host  # noqa: PLC0415 - imported late
+    from colane.lab.traces.workload import collector_held  # noqa: PLC0415
 
     if parquet:
         check_parquet(out)
@@ -228,7 +230,7 @@ def simulate(  # noqa: PLR0913, PLR0917 - a command line option is a parameter
         demand=demand, belief="oracle" if oracle else belief, noise=noise, time_scale=time_scale,
         skip_bad_rows=skip_bad_rows, any_pool=any_pool, sharing=sharing, costs={
             "launch_s": launch_s, "restart_s": restart_s, "stop_s": stop_s, "park_s": park_s, "switch_s": switch_s,
-            "to_host_bytes_per_s": _bandwidth(to_host),
+            "to_host_bytes_per_s": None if to_host is None else _parsed("--to-host", parse_to_host, to_host),
         }, preemptible=checkpoints, multi_node=multi_node, cpu_jobs=cpu_jobs,
         foresees=foresee, memory_from=memory_from,
     )  # fmt: skip
@@ -239,7 +241,7 @@ def simulate(  # noqa: PLR0913, PLR0917 - a command line option is a parameter
     flags = {name: value for name, value in flags.items() if value is not None}
     request = _with_settings(request, chosen, flags)
     request, seed = (request, seed) if kept is None else (kept.goes_on, kept.seed)
-    request = replace(request, lasts_s=_lasts_s(lasts))
+    request = replace(request, lasts_s=inf if lasts is None else _parsed("--for", parse_duration_s, lasts))
     if state is not None and (lasts is None or len(chosen) > 1 or seeds > 1):
         raise MisuseError("--state: is of one run that is cut: say --for, one --policy and one seed")
     judge_engine(engine, address, seeds)
@@ -271,7 +273,9 @@ def make_request(  # noqa: PLR0913
     if not 0 < time_scale < inf:
         raise MisuseError(f"--time-scale: must be a number above 0, got {time_scale:g}")
     ordered = {name: value for name, value in costs.items() if value is not None}
-    _check_finite({"--noise": noise, **{f"--{name.replace('_', '-')}": value for name, value in ordered.items()}})
+    for name, value in {"noise": noise, **ordered}.items():
+        if not isfinite(value):
+            raise MisuseError(f"--{name.replace('_', '-')}: must be a finite number, got {value:g}")
     if demand is not None and not 0 < demand <= 1:
         raise MisuseError(f"--demand: must be above 0 and at most 1, got {demand:g}")
     from colane.lab.traces.tables import SHIPPED  # noqa: PLC0415
@@ -296,7 +300,8 @@ def make_request(  # noqa: PLR0913
 
 def _with_settings(request: Request, policies: Iterable[str], flags: Mapping[str, object]) -> Request:
     """Add what a scheduler is told by the same flags."""
-    from colane.lab.simulate.request import LiveSettings, of_trace  # noqa: PLC0415
+    from colane.lab.simulate.request import LiveSettings  # noqa: PLC0415
+    from colane.lab.traces.node_events import of_trace  # noqa: PLC0415
     from colane.policyfiles.guard import budget_s  # noqa: PLC0415 - imported late
     from colane.server.config import quotas  # noqa: PLC0415
 
@@ -323,19 +328,11 @@ def _with_settings(request: Request, policies: Iterable[str], flags: Mapping[str
     )  # fmt: skip
 
 
-def _bandwidth(to_host: str | None) -> float | None:
-    from colane.lab.traces.costs import parse_to_host  # noqa: PLC0415 - imported late
-
+def _parsed(option: str, parse: Callable[[str], float], text: str) -> float:
     try:
-        return None if to_host is None else parse_to_host(to_host)
+        return parse(text)
     except ValueError as error:
-        raise MisuseError(f"--to-host: {error}") from error
-
-
-def _check_finite(options: dict[str, float]) -> None:
-    for name, value in options.items():
-        if not isfinite(value):
-            raise MisuseError(f"{name}: must be a finite number, got {value:g}")
+        raise MisuseError(f"{option}: {error}") from error
 
 
 def _one_of(option: str, value: str, known: list[str]) -> str:
@@ -355,15 +352,6 @@ class _StudyRequest:
     decisions: Path | None = None
     explain: str | None = None
     address: str | None = None
-
-
-def _lasts_s(text: str | None) -> float:
-    from colane.model.quantities import parse_duration_s  # noqa: PLC0415 - imported late
-
-    try:
-        return inf if text is None else parse_duration_s(text)
-    except ValueError as error:
-        raise MisuseError(f"--for: {error}") from error
 
 
 def _keep(path: Path, request: Request, loaded: Loaded, one: SeededRun, policy: str) -> None:

@@ -43,7 +43,8 @@ def write(study: Study, out_dir: Path) -> html.Written:
     )
     paths = []
     for run in [run for policy in study.policies for run, _ in study.of(policy)]:
-        of_run = f"{file_word(run.policy)}{_of_seed(study, run)}.csv"
+        of_seed = "" if run.seed == study.first()[run.policy].seed else f"-seed-{run.seed}"
+        of_run = f"{file_word(run.policy)}{of_seed}.csv"
         paths.append(write_jobs(run, study.jobs[run.seed], out_dir / f"jobs-{of_run}"))
         if run.foretold is not None:
             write_quotes(run.foretold, out_dir / f"quotes-{of_run}")
@@ -58,11 +59,6 @@ def write_parquet(tables: Sequence[Path]) -> None:
 
     for path in tables:
         parquet.write_table(arrow_csv.read_csv(path), path.with_suffix(".parquet"))
-
-
-def _of_seed(study: Study, run: SimulatedRun) -> str:
-    """What tells files of several seeds apart; that of the first has none."""
-    return "" if run.seed == study.first()[run.policy].seed else f"-seed-{run.seed}"
 
 
 def summary_object(study: Study) -> dict[str, Any]:

@@ -148,16 +148,19 @@ class Driver:
         self._ids = {job.spec.name: job.id for job in jobs} if is_ordered else {}
         self._agenda = Agenda()
         self._meter = Meter(node.node for node in core.state.nodes.values())
-        self._nodes = NodeChanges(
-            {name: known.node for name, known in core.state.nodes.items()}, self._agenda, self._meter
-        )
+        self._nodes = NodeChanges(core, self._agenda, self._meter)
         self._nodes.enter(self.config.node_events)
         lanes = LaneTurns(core.policy.turns, self.config, self.world)
         bandwidth = self.config.bandwidth
         self._bandwidth = (
             None if bandwidth is None else NodeBandwidth(bandwidth, core.state, core.config.contention, self._agenda)
         )
-        self._cores = SharedCores(world, core.state) if isinstance(world, CoreNeeds) and _share(jobs, world) else None
+        self._cores = (
+            SharedCores(world, core.state)
+            if isinstance(world, CoreNeeds)
+            and any(job.spec.gpus and not job.spec.cores and world.cores_of_use(job) is not None for job in jobs)
+            else None
+        )
         self._here = Whereabouts(self.world, self._meter, lanes, self._bandwidth, self._cores)
         due = DueHandlers(self._complete, self._loaded, self._does_not_fit)
         self._speeds = ProcessSpeeds(self._here, self._agenda, due)
@@ -194,9 +197,12 @@ class Driver:
                 self.on_settled(self.now_s)
             self.now_s = at_s
             self._moment()
-            if ledger.moments % STOP_CHECKED_EVERY == 0 and self._should_stop():
-                ledger.interrupted = True
-                break
+            if ledger.moments % STOP_CHECKED_EVERY == 0:
+                if self.on_progress is not None:
+                    self.on_progress(self)
+                if self.is_stopped:
+                    ledger.interrupted = True
+                    break
         self._accounts.record_living(self._here.processes.values(), self.now_s)
         return ledger
 
@@ -249,11 +255,6 @@ class Driver:
         self.is_stopped = True
 
     # -- time
-
-    def _should_stop(self) -> bool:
-        if self.on_progress is not None:
-            self.on_progress(self)
-        return self.is_stopped
 
     def _next_time(self) -> float:
         next_s = self._agenda.next_s
@@ -323,16 +324,13 @@ class Driver:
 
     def _promised(self, job: TraceJob, holds: tuple[Hold, ...]) -> Submitted:
         """A job with a deadline, with the GPUs by which that is kept, or refused as it is live."""
-        coming = self._coming()
+        come = [event for event in self._events if isinstance(event, Submitted)]
+        coming = [ComingPromise(one.job, one.spec, one.promised) for one in come if one.promised is not None]
         view, core, is_held = ClusterView(self.core.state, self.now_s), self.core, bool(holds)
         found = promise(view, job.spec, self._allowed(), coming, core.limits, core.config.limits, is_held=is_held)
         if isinstance(found, NoPromise):
             return Submitted(job.id, job.spec, refusal=Reason(Why.DEADLINE_REFUSED, {"problem": found.problem}))
         return Submitted(job.id, job.spec, promised=found)
-
-    def _coming(self) -> list[ComingPromise]:
-        come = [event for event in self._events if isinstance(event, Submitted)]
-        return [ComingPromise(one.job, one.spec, one.promised) for one in come if one.promised is not None]
 
     def _allowed(self) -> Allowed:
         config = self.config
@@ -658,8 +656,3 @@ class Driver:
             return
         youngest = max([process, *self._here.others(process, stepping=True)], key=lambda one: (one.start_s, one.id))
         self._end(youngest, "out-of-memory", OUT_OF_MEMORY)
-
-
-def _share(jobs: Iterable[TraceJob], world: CoreNeeds) -> bool:
-    """Whether any job asks for no cores whose speed they change."""
-    return any(job.spec.gpus and not job.spec.cores and world.cores_of_use(job) is not None for job in jobs)

@@ -1,22 +1,27 @@
-"""Nodes that are drained, lost and come back in virtual time, as the description of the cluster says."""
+"""Nodes that go and come back, and limits that change, in virtual time, as the description of the cluster says."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
 
-from colane.core.events import Event, NodeDrained, NodeLost, NodeRegistered, NodeReserved
+from colane.core import Core
+from colane.core.events import Event, NodeDrained, NodeLost, NodeRegistered, NodeReserved, Tick
+from colane.core.usage import UsedGpus, gpu_s_since, month_of
 from colane.lab.simulate.agenda import Agenda
 from colane.lab.simulate.meter import Meter
 from colane.lab.traces.node_events import OWNER, NodeEvent, NodeEventKind
 from colane.model.hardware import Drain, Node
+from colane.model.limits import Quotas
 
 
 class NodeChanges:
-    """Tells the core what happens to nodes, when it does."""
+    """Tells the core what happens, when it does."""
 
-    def __init__(self, nodes: dict[str, Node], agenda: Agenda, meter: Meter) -> None:
-        self._nodes, self._agenda, self._meter = nodes, agenda, meter
+    def __init__(self, core: Core, agenda: Agenda, meter: Meter) -> None:
+        self._core, self._agenda, self._meter = core, agenda, meter
+        self._nodes: dict[str, Node] = {name: known.node for name, known in core.state.nodes.items()}
+        self._users = core.config.limits.users  # whose limits are asked for: they go before those of the description
         self.lost_s: dict[str, float] = {}  # when nodes were lost last, by name
         self._gone: set[str] = set()
         self._notices: dict[str, NodeEvent] = {}
@@ -29,7 +34,9 @@ class NodeChanges:
 
     def _happen(self, event: NodeEvent, _serial: int) -> None:
         name, kind = event.node, event.kind
-        if event.kept is not None:
+        if event.limits is not None:
+            self._limit(event.limits, event)
+        elif event.kept is not None:
             known, made = self._nodes[name].reservations, event.kept
             kept = tuple(one for one in known if one.name != made.name)
             if kind is NodeEventKind.RESERVE:
@@ -46,6 +53,19 @@ class NodeChanges:
             self.due.append(NodeDrained(name, None))
         else:
             self._drain(event)
+
+    def _limit(self, limits: Quotas, event: NodeEvent) -> None:
+        """Have limits hold; what jobs that hold GPUs have had of the month is in what was said to be used of it."""
+        core, month_s = self._core, month_of(event.at_s)[0]
+        if event.used is not None:
+            gpu_s = {**dict.fromkeys(core.state.usage.used, 0.0), **{name: 3600 * h for name, h in event.used.items()}}
+            for job in core.state.jobs.values():
+                gpu_s[job.spec.user] = gpu_s.get(job.spec.user, 0.0) - gpu_s_since(job, month_s, event.at_s)
+            for user, used_s in gpu_s.items():
+                known = core.state.usage.used.get(user) or UsedGpus(user, 0.0, event.at_s)
+                core.state.usage.used[user] = known._replace(month_s=month_s, month_gpu_s=used_s)
+        core.limit(replace(limits, users={**limits.users, **self._users}))
+        self.due.append(Tick())
 
     def _drain(self, event: NodeEvent) -> None:
         ends_s = None if event.within_s is None else event.at_s + event.within_s

@@ -133,13 +133,6 @@ class KeptRun(NamedTuple):
         return replace(self.request, kept=self)
 
 
-def of_trace(limits: Quotas) -> Quotas:
-    """Return limits that a trace may be under. Raises ValueError: groups of this machine, whose users are not its."""
-    for name in limits.of_system:
-        raise ValueError(f'group.{name}: name the users of the trace in it: members = ["ann"]')
-    return limits
-
-
 @dataclass(frozen=True, slots=True)
 class Loaded:
     """What a request names, for one seed."""

@@ -215,7 +215,8 @@ def prepare(
     # unless the policy decides by first steps.
     awaits = bool(getattr(inputs.policy, "awaits_first_steps", False))  # a user's own need not say
     protects = inputs.policy.protects if isinstance(inputs.policy, Composed) else True
-    matters = awaits or (protects and _protection_matters(inputs, jobs))
+    least_s = inputs.policy.min_runtime_before_preemption_s
+    matters = awaits or (protects and least_s < inf and least_s < _protected_s(inputs, jobs))
     at_once = not (inputs.world.counts_steps and matters)
     config = CoreConfig(
         is_kept=False,
@@ -266,12 +267,6 @@ def _taken_over(
 CO_RUNNER_SLOWDOWN_MAX = 10.0  # no first step takes longer than this many times its time alone, whatever runs beside it
 
 
-def _protection_matters(inputs: Inputs, jobs: Sequence[TraceJob]) -> bool:
-    """Whether it matters to the policy until when jobs are protected."""
-    least_s = inputs.policy.min_runtime_before_preemption_s
-    return least_s < inf and least_s < _protected_s(inputs, jobs)
-
-
 def _protected_s(inputs: Inputs, jobs: Sequence[TraceJob]) -> float:
     """No job is protected for longer after its start."""
     world, launch_max_s = inputs.world, inputs.driver.launch_max_s
@@ -319,7 +314,9 @@ def simulate(
         submitted=driver.submitted,
         gpus=inputs.cluster.gpus,
         span_s=driver.now_s - (jobs[0].submit_s if jobs else 0.0),
-        offered_load=_load(jobs, inputs.cluster, inputs.workload.span_s),
+        offered_load=offered_load(jobs, inputs.cluster.gpus, inputs.workload.span_s)
+        if any(job.duration_s is not None for job in jobs)
+        else None,
         errors=accuracy.errors(),
         profiles=tuple(driver.core.state.beliefs.profiles.values()),
         measurements=tuple(accuracy.measurements),
@@ -361,7 +358,3 @@ def _stuck(driver: Driver) -> str:
     """The first job that waits for ever, and why."""
     job = min(driver.core.state.jobs.values(), key=lambda job: (-job.spec.priority, job.id), default=None)
     return "" if job is None else f"{job.spec.name}: {sentence_of(driver.core.why(job.id, driver.now_s))}"
-
-
-def _load(jobs: Sequence[TraceJob], cluster: Cluster, span_s: float) -> float | None:
-    return offered_load(jobs, cluster.gpus, span_s) if any(job.duration_s is not None for job in jobs) else None

@@ -137,9 +137,10 @@ class Sampler:
     def _is_true(self, known: Profile, process: Process) -> bool:
         """Whether a measured profile is what a measurement of this job would give."""
         running, speed = process.running, process.alone_steps_per_s
+        paces = (pace.step_s for pace in known.core_paces if pace.cores == running.cores)
         if (
             speed <= 0
-            or not _is(_step_known(known, running.cores), 1 / speed)
+            or not _is(next(paces, None) if running.cores else known.step_s, 1 / speed)
             or running.job.spec.steps_limit is not None
         ):
             return False
@@ -182,11 +183,6 @@ class Sampler:
             latency_p95_s=answer_s,
             latency_p99_s=answer_s,
         )
-
-
-def _step_known(known: Profile, cores: int) -> Value | None:
-    """Step time with so many cores; without booked ones as it is anywhere."""
-    return next((pace.step_s for pace in known.core_paces if pace.cores == cores), None) if cores else known.step_s
 
 
 def _is(known: Value | None, truth: float) -> bool:

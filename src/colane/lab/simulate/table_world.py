@@ -162,19 +162,15 @@ class TableWorld(RecordedWork):
     def _shared_slowdown(self, me: Running, sharing: Sequence[Running]) -> float:
         if not sharing:
             return 1.0
-        whole = self._co_runner_slowdown(me, sharing)
-        if whole is not None:
-            return whole
+        for table in self._measured if len(sharing) > 1 else []:  # for this very set of three or more
+            whole = table.slowdown_among(me, sharing)
+            if whole is not None:
+                return whole
         pairs = [self._pair_slowdown(me, other) for other in sharing]
         if len(pairs) == 1:
             return pairs[0]
         by_gpu = (sum(self._demand(o.job, o.gpu_type) for o in sharing if gpu in o.gpus) for gpu in me.gpus)
         return slowdown_of_several(pairs, [self._demand(me.job, me.gpu_type), max(by_gpu)])
-
-    def _co_runner_slowdown(self, me: Running, sharing: Sequence[Running]) -> float | None:
-        """Measured for this very set of three or more."""
-        tables = self._measured if len(sharing) > 1 else []
-        return next((s for table in tables if (s := table.slowdown_among(me, sharing)) is not None), None)
 
     def _pair_slowdown(self, me: Running, other: Running) -> float:
         on_gpu = (table for table in self._speeds if table.scope is Scope.GPU)

@@ -14,7 +14,7 @@ from colane.foresee.judged import Foretold
 from colane.lab.simulate.process import Process
 from colane.lab.simulate.world import Running
 from colane.lab.traces.workload import TraceJob, Workload
-from colane.model.job import Job, JobId, JobState
+from colane.model.job import JobId, JobState
 from colane.model.plan import ACTION_NAMES, placement_of
 from colane.model.reason import Reason, Why
 from colane.model.sentences import sentence_of
@@ -92,26 +92,20 @@ class Story:
         """Take what is new."""
         changed = next((job for job in outcome.jobs if job.id == self.job), None)
         if changed is not None:
-            self._take_changes(changed)
+            for line in changed.changes_since(self._changes):
+                self.chapters.append(Chapter(line.at_s, str(line.state), _sentence(line.reason)))
+                self._last = None
+            self._changes = changed.changes
         live = self.core.state.jobs.get(self.job)
         if live is not None and live.state is JobState.QUEUED:
-            self._take_wait(self.core.why(self.job, now_s), now_s)
+            reason = self.core.why(self.job, now_s)
+            told = (str(reason.why), str(reason.facts.get("gpu", "")))
+            if told != self._last:  # told again when its kind or the GPU it is about changes, not with every number
+                self._last = told
+                self.chapters.append(Chapter(now_s, "waits", sentence_of(reason)))
 
     def started(self, process: Process, co_runners: Sequence[Running]) -> None:
         """Not of interest: its change of state says it."""
-
-    def _take_changes(self, job: Job) -> None:
-        for line in job.changes_since(self._changes):
-            self.chapters.append(Chapter(line.at_s, str(line.state), _sentence(line.reason)))
-            self._last = None
-        self._changes = job.changes
-
-    def _take_wait(self, reason: Reason, now_s: float) -> None:
-        """A wait is told again when its kind or the GPU it is about changes, not with every number."""
-        told = (str(reason.why), str(reason.facts.get("gpu", "")))
-        if told != self._last:
-            self._last = told
-            self.chapters.append(Chapter(now_s, "waits", sentence_of(reason)))
 
 
 def _sentence(reason: Reason) -> str:

@@ -13,11 +13,12 @@ from typing import Any, Final, NamedTuple, TypeVar
 from colane.lab.report.windowed import METRICS
 from colane.lab.simulate.beliefs import Belief
 from colane.lab.simulate.generators import is_generator
-from colane.lab.simulate.request import LIVE, SAMPLE, Request, WorldKind, of_trace
+from colane.lab.simulate.request import LIVE, SAMPLE, Request, WorldKind
 from colane.lab.simulate.study import names_of
 from colane.lab.simulate.table_files import MemoryFrom, folder_of
 from colane.lab.traces.clusters import preset_names
 from colane.lab.traces.costs import Costs, parse_to_host
+from colane.lab.traces.node_events import of_trace
 from colane.lab.traces.tables import SHIPPED
 from colane.model.limits import QUEUED_DEFAULT, Limits, Quotas
 from colane.model.nearest import nearest

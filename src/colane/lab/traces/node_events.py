@@ -1,4 +1,4 @@
-"""What happens to nodes while jobs run: drained, given notice of their end, lost, back again, reserved."""
+"""What happens while jobs run: nodes are drained, have notice of their end, are lost, back, reserved; limits change."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from colane.model.hardware import KeptFor
+from colane.model.limits import Quotas
 from colane.model.nearest import did_you_mean
 from colane.model.quantities import parse_duration_s
 from colane.settings.input_file import InputFileError
 
-KEYS: Final = ("at", "node", "event", "within", "reason", "name", "users", "from", "to")
+KEYS: Final = ("at", "node", "event", "within", "reason", "name", "users", "from", "to", "limits", "used")
 OWNER: Final = "the cluster's description"
-OF_RESERVE: Final = ("name", "users", "from", "to")
 
 
 class NodeEventKind(StrEnum):
@@ -28,6 +28,15 @@ class NodeEventKind(StrEnum):
     BACK = "back"
     RESERVE = "reserve"  # it is kept for jobs of some users for a time (`colane reserve`)
     UNRESERVE = "unreserve"  # it is not, any more, before that time is over (`colane reserve --cancel`)
+    LIMITS = "limits"  # of users and groups, from then on; of no node
+
+
+OF_KIND: Final[Mapping[NodeEventKind, tuple[str, ...]]] = {
+    NodeEventKind.RESERVE: ("name", "users", "from", "to"),
+    NodeEventKind.UNRESERVE: ("name",),
+    NodeEventKind.LIMITS: ("limits", "used"),
+}
+"""Keys that others have not."""
 
 
 ALLOWED: Final[Mapping[NodeEventKind, tuple[str, ...]]] = {
@@ -59,6 +68,9 @@ class NodeEvent(NamedTuple):
     within_s: float | None = None
     reason: str = ""  # in its owner's words
     kept: KeptFor | None = None  # the reservation that it is of, on the clock of the trace
+    limits: Quotas | None = None  # which hold from then on
+    # GPU-hours of each user in the month by then, in the place of those counted; None: as counted
+    used: Mapping[str, float] | None = None
 
 
 def parse(path: Path, raw: object, groups: Mapping[str, Sequence[str]]) -> tuple[NodeEvent, ...]:
@@ -88,10 +100,13 @@ def _events(path: Path, where: str, raw: object, groups: Mapping[str, Sequence[s
         raise InputFileError(path, "is missing: a notice says when the node goes, such as 2m", column=f"{where}.within")
     if within_s is not None and kind not in {NodeEventKind.NOTICE, NodeEventKind.DRAIN}:
         raise InputFileError(path, f"belongs to drain and notice, not to {kind}", column=f"{where}.within")
-    own = {NodeEventKind.RESERVE: OF_RESERVE, NodeEventKind.UNRESERVE: OF_RESERVE[:1]}.get(kind, ())
-    if foreign := [key for key in OF_RESERVE if key in raw and key not in own]:
-        raise InputFileError(path, f"belongs to reserve, not to {kind}", column=f"{where}.{foreign[0]}")
+    own = OF_KIND.get(kind, ())
+    for of, key in [(of, key) for of, keys in OF_KIND.items() for key in keys if key in raw and key not in own]:
+        raise InputFileError(path, f"belongs to {of}, not to {kind}", column=f"{where}.{key}")
     at_s, reason = _seconds(path, where, raw, "at"), str(raw.get("reason", ""))
+    if kind is NodeEventKind.LIMITS:
+        limits, used = _limits(path, where, raw)
+        return [NodeEvent(at_s, "", kind, limits=limits, used=used)]
     kept = _kept(path, where, raw, at_s) if kind is NodeEventKind.RESERVE else None
     if kind is NodeEventKind.UNRESERVE:
         kept = KeptFor(str(raw.get("name", "")), (), at_s, at_s, OWNER)
@@ -105,6 +120,29 @@ def _kept(path: Path, where: str, raw: Mapping[str, Any], at_s: float) -> KeptFo
     if to_s <= max(from_s, at_s):
         raise InputFileError(path, f"must be later than from and at, got {raw['to']}", column=f"{where}.to")
     return KeptFor(str(raw.get("name", where)), tuple(map(str, users)), from_s, to_s, OWNER)
+
+
+def _limits(path: Path, where: str, raw: Mapping[str, Any]) -> tuple[Quotas, Mapping[str, float] | None]:
+    from colane.server.writer.limits import LimitsError, quotas_of  # noqa: PLC0415 - few files have any
+
+    tables, used = raw.get("limits"), raw.get("used")
+    if not isinstance(tables, dict):
+        raise InputFileError(path, "must be tables, as {user: {ann: {gpus: 4}}}", column=f"{where}.limits")
+    if used is not None and not (
+        isinstance(used, dict) and all(type(h) in {int, float} and h >= 0 for h in used.values())
+    ):
+        raise InputFileError(path, "must be GPU-hours by user, as {ann: 12.5}", column=f"{where}.used")
+    try:
+        return of_trace(quotas_of(f"{where}.limits", tables)), used
+    except (LimitsError, ValueError) as error:
+        raise InputFileError(path, str(error)) from error
+
+
+def of_trace(limits: Quotas) -> Quotas:
+    """Return limits that a trace may be under. Raises ValueError: groups of this machine, whose users are not its."""
+    for name in limits.of_system:
+        raise ValueError(f'group.{name}: name the users of the trace in it: members = ["ann"]')
+    return limits
 
 
 def _kind(path: Path, where: str, raw: Mapping[str, Any]) -> NodeEventKind:
@@ -141,6 +179,8 @@ def _check_order(path: Path, events: Sequence[NodeEvent]) -> None:
     state: dict[str, tuple[str, float]] = {}
     kept: dict[str, list[KeptFor]] = {}
     for event in events:
+        if event.limits is not None:
+            continue
         if (made := event.kept) is not None:
             known = kept.setdefault(event.node, [])
             if event.kind is NodeEventKind.UNRESERVE:

@@ -37,6 +37,7 @@ from colane.server.store.store import (
 from colane.server.store.unreadable import read_one, readable
 
 COUNTERS_KEY: Final = "counters"
+LIMITS_KEY: Final = "limits"  # of the limits that the story of events told last
 CLOCK_KEY: Final = "clock"  # where the service's time stood at the last commit
 
 
@@ -106,6 +107,7 @@ class ReadModel:
     # elements that are live jobs, by their array; live arrays alone
     elements: dict[JobId, dict[JobId, None]] = field(default_factory=dict)
     queued: Counter[str] = field(default_factory=Counter)  # how many live jobs of each user wait in the queue
+    limits_told: Mapping[str, Any] | None = None  # as tables of a file; None where none were ever told
     # parts of batches that are to enter the queue, by the id of their first job, in order
     entering: dict[JobId, BatchSlice] = field(default_factory=dict)
     _queued_as: dict[JobId, tuple[str, int]] = field(default_factory=dict)
@@ -298,6 +300,7 @@ def read_board(store: Store, decode: Callable[[Mapping[str, Any]], Live] | None 
     """Read everything back; live jobs by `decode` where one is given. Raises StoreError: the store cannot be read."""
     read_model = ReadModel()
     read_model.counters = read_one(store, META, COUNTERS_KEY, COUNTERS.read) or Counters()
+    read_model.limits_told = read_one(store, META, LIMITS_KEY, dict)
     read_model.entering.update(read_slices(store))
     records = readable(store, NODES, store.read_all(NODES), decode_record)
     read_model.put_nodes(sorted(records, key=lambda known: known.order))

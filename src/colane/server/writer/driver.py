@@ -609,6 +609,7 @@ class LiveDriver:
             turn = await self._take_line(turn, loop, committer)
         if not self._knows_groups:
             self._knows_groups = True
+            self.keeper.tell_limits(turn)
             self.keeper.tell_groups(turn, {job.spec.user for job in self.read_model.jobs.values()})
         steady_s = loop.time()
         if steady_s >= self._next_tick_steady_s:

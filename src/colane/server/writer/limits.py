@@ -64,7 +64,15 @@ def read_quotas(path: Path) -> Quotas:
 
     Raises LimitsError: it cannot be read, or says what cannot be.
     """
-    body = _read(path)
+    return quotas_of(path, _read(path))
+
+
+def quotas_of(path: Path | str, body: Mapping[str, Any]) -> Quotas:
+    """Return the same of a file's tables, or of what `tables_of` made of limits. Raises LimitsError, as above."""
+    unknown = body.keys() - {DEFAULT, USER, GROUP, POOL, QOS, FEATURES}
+    if unknown:
+        tables = "[default], [user.NAME], [group.NAME], [qos.NAME], [pool.NAME] and [features]"
+        raise LimitsError(f"{path}: there is no table {min(unknown)!r}; there are {tables}")
     users, groups = _named_tables(path, body, USER), _named_tables(path, body, GROUP)
     return Quotas(
         _of_user(f"{path}: {DEFAULT}", body.get(DEFAULT, {})),
@@ -72,6 +80,32 @@ def read_quotas(path: Path) -> Quotas:
         {name: _group(f"{path}: {GROUP}.{name}", name, table) for name, table in groups.items()},
         {name: _of_qos(f"{path}: {QOS}.{name}", table) for name, table in _named_tables(path, body, QOS).items()},
     )
+
+
+def tables_of(quotas: Quotas) -> dict[str, Any]:
+    """Return limits as the tables of a file; of groups of the system with the members that it knows of."""
+    found: dict[str, Any] = {DEFAULT: _table(quotas.default)}
+    found[USER] = {name: _table(limits) for name, limits in quotas.users.items()}
+    found[GROUP] = {
+        name: _table(own.limits)
+        | {MEMBERS: sorted(_members(name) if own.members is None else own.members)}
+        | ({GUARANTEED: own.guaranteed_gpus} if own.guaranteed_gpus else {})
+        for name, own in quotas.groups.items()
+    }
+    found[QOS] = {
+        name: _table(own.limits) | {f"{key}_per_user": value for key, value in _table(own.per_user).items()}
+        for name, own in quotas.qos.items()
+    }
+    return {name: table for name, table in found.items() if table}
+
+
+def _table(limits: Limits) -> dict[str, int]:
+    return {each.name: value for each in fields(Limits) if (value := getattr(limits, each.name)) is not None}
+
+
+def _members(name: str) -> set[str]:
+    group = grp.getgrnam(name)
+    return {*group.gr_mem, *(user.pw_name for user in pwd.getpwall() if user.pw_gid == group.gr_gid)}
 
 
 def read_pools(path: Path) -> PoolRules:
@@ -185,14 +219,10 @@ def _read(path: Path) -> dict[str, Any]:
         raise LimitsError(f"{path} cannot be read: {error.strerror}") from error
     except ValueError as error:
         raise LimitsError(f"{path}: {error}") from error
-    unknown = body.keys() - {DEFAULT, USER, GROUP, POOL, QOS, FEATURES}
-    if unknown:
-        tables = "[default], [user.NAME], [group.NAME], [qos.NAME], [pool.NAME] and [features]"
-        raise LimitsError(f"{path}: there is no table {min(unknown)!r}; there are {tables}")
     return body
 
 
-def _named_tables(path: Path, body: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
+def _named_tables(path: Path | str, body: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
     tables = body.get(kind, {})
     if not isinstance(tables, dict):
         raise LimitsError(f"{path}: {kind}: must be tables [{kind}.NAME]")

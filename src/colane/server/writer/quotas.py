@@ -17,12 +17,14 @@ from colane.model.limits import QOS_LABEL, Bound, Quotas
 from colane.model.phases import Hold, HoldKind
 from colane.model.sentences import sentence_of
 from colane.model.words import count
+from colane.server.board.read_model import LIMITS_KEY
 from colane.server.board.slices import waiting, waiting_of
 from colane.server.board.submission import Admitted
 from colane.server.board.turn import Turn
 from colane.server.ground.problems import RefusedError
+from colane.server.store.store import META, Put
 from colane.server.writer import changes
-from colane.server.writer.limits import SystemGroups
+from colane.server.writer.limits import SystemGroups, tables_of
 
 TOO_MANY: Final = 429
 MINUTE_S: Final = 60.0
@@ -98,6 +100,14 @@ class QuotaKeeper:
             if groups != turn.groups.get(user, self._told.get(user, ())):
                 turn.groups[user] = groups
                 turn.events.append(GroupsSeen(user, groups))
+
+    def tell_limits(self, turn: Turn, by: str = "") -> None:
+        """Add to the story of events which limits hold, where they were read again or are not those told last."""
+        now, was = tables_of(self._quotas), turn.read_model.limits_told
+        if by or (now != was if was is not None else self._quotas.hold or self._quotas.guarantees):
+            turn.record("settings-read", by=by or "start", limits=now)
+            turn.puts.append(Put(META, LIMITS_KEY, now))
+            turn.read_model.limits_told = now
 
     def forget_told(self) -> None:
         """The core was made anew: it knows of no groups."""
