@@ -324,11 +324,13 @@ def _first_steps(job: Job) -> Progress:
 def print_matrix(args: argparse.Namespace) -> None:
     """A line for each cell, in milliseconds and functions called, with ratios to `fifo-skip`; as CSV where asked."""
     is_source = core_of_colane.__file__.endswith(".py")
+    gc.set_threshold(10_000, 2**30, 2**30)  # as the scheduler does (`colane.server.main`)
     rows = list[dict[str, object]]()
     for nodes, queued in MATRIX_SIZES:
         for families in (FAMILIES, 1000) if args.families is None else (args.families,):
             for kind in args.kind or KINDS:
                 if args.nodes is None or nodes == args.nodes:
+                    gc.collect()
                     size = Size(nodes, args.gpus, queued, families)
                     base, ours = [of_kind(name, kind, size, args.repeat, timed) for name in ("fifo-skip", "colane")]
                     rows += _rows(kind, size, "source ms" if is_source else "compiled ms", 1e3, base, ours)

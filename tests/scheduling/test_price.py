@@ -5,16 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from benchmarks.decide import Size, cluster, submissions
 from hypothesis import given
 from hypothesis import strategies as st
 
 from colane.core import ClusterState, Core
 from colane.core.cluster.draft import Draft
 from colane.core.cluster.view import ClusterView
-from colane.core.events import Launched, NodeRegistered, ProfileDeclared, Progressed, Submitted
+from colane.core.events import Ended, Launched, NodeRegistered, ProfileDeclared, Progressed, Submitted, Tick
 from colane.core.policy import Planner, ask
 from colane.lab.simulate.world import NeutralWorld
-from colane.model.job import JobId, JobSpec
+from colane.model.job import Exit, Job, JobId, JobSpec
 from colane.model.plan import Action, Move, Park, Plan, Resize, Start, Stop
 from colane.model.profile import SetMeasurement
 from colane.model.progress import Progress
@@ -305,3 +306,52 @@ def test_no_job_of_one_gpu_is_moved_more_often_than_it_may_be(seed: int) -> None
     jobs = [one for one in random_jobs(seed) if one.spec.gpus == 1 and not one.spec.priority]
     done = run(jobs, random_cluster(seed), create(POLICY), NeutralWorld())
     assert max(done.ledger.rows.attempts, default=1) <= MOVES_MAX + 1
+
+
+@pytest.mark.parametrize(("nodes", "queued", "ends"), [(8, 600, 4), (8, 600, 12), (30, 1_000, 4), (30, 1_000, 30)])
+def test_what_is_decided_in_many_steps_is_what_one_plan_would_decide(nodes: int, queued: int, ends: int) -> None:
+    """A plan that has looked at its share leaves what its searches have found to the next one."""
+    core = _where_much_pays(nodes, queued, ends)
+    waiting = next(job.id for job in core.state.jobs.values() if job.is_waiting)
+    at_once = core.policy.plan(ClusterView(core.state, 703.0, explain=waiting)).actions
+    steps = [core.step([Tick()], 703.0).decisions]
+    while core.goes_on:
+        steps.append(core.step([], 703.0).decisions)
+    made = [decision.action for step in steps for decision in step]
+    assert len(steps) > 2
+    assert [_what(action) for action in made] == [_what(action) for action in at_once]
+    assert made
+
+
+def test_gpus_that_change_between_two_steps_are_looked_at_anew() -> None:
+    """A job ends beside another after every second step; at last nothing is left that a look at everything finds."""
+    core = _where_much_pays(30, 1_000, 4)
+    ending = [_end(job) for job in core.state.jobs.values() if job.placement is not None][:12]
+    core.step([Tick()], 703.0)
+    steps = 1
+    while core.goes_on:
+        steps += 1
+        core.step([ending.pop()] if ending and steps % 2 else [], 703.0 + steps / 100)
+    waiting = next(job.id for job in core.state.jobs.values() if job.is_waiting)
+    assert not ending
+    assert core.policy.plan(ClusterView(core.state, 703.0 + steps / 100, explain=waiting)).actions == ()
+
+
+def _end(job: Job) -> Ended:
+    return Ended(job.id, job.attempt, "exited", Exit(0, None), 2.0, 4.0)
+
+
+def _what(action: Action) -> tuple[object, ...]:
+    return type(action), action.job, action.placement if isinstance(action, Start) else None
+
+
+def _where_much_pays(nodes: int, queued: int, ends: int) -> Core:
+    """Jobs of unknown length that may be stopped have filled all GPUs, and some have ended, which tells of others."""
+    made, gpus = cluster(POLICY, Size(nodes, 8, queued, 26)), 8 * nodes
+    made.step(submissions(0, queued + gpus, 26, "stoppable"), 1.0, whole=True)
+    running = [job for job in made.state.jobs.values() if job.placement is not None]
+    made.step([Launched(job.id, job.attempt, 1, 2.0) for job in running], 2.0, whole=True)
+    made.step([Tick()], 302.5, whole=True)
+    for number, job in enumerate(running[:ends]):
+        made.step([_end(job)], 303.0 + number / 10, whole=True)
+    return made

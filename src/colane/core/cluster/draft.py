@@ -581,11 +581,10 @@ class Draft(Overlay):
         """Until then a plan of the pool may look at jobs that come and GPUs that change alone."""
         self.replan[pool] = self.replan.get(pool, ON_CHANGE)._replace(news_until_s=until_s)
 
-    def go_on(self, pool: str, *, anew: bool = True) -> None:
-        """Leave the rest of what there is to decide in a pool to the next step, which looks at as much, if anew."""
+    def go_on(self, pool: str) -> None:
+        """Leave the rest of what there is to decide in a pool to the next step, which looks at as much."""
         known = self.replan.get(pool, ON_CHANGE)._replace(goes_on=True, after_moves=True)
-        is_partial = not anew or self.view.news(pool) is not None
-        self.replan[pool] = known if is_partial else known._replace(news_until_s=-inf)
+        self.replan[pool] = known if self.view.news(pool) is not None else known._replace(news_until_s=-inf)
 
     @property
     def is_long(self) -> bool:

@@ -12,7 +12,6 @@ from itertools import combinations
 from math import ceil, inf
 from typing import Final, NamedTuple
 
-from colane.core.cluster.bookings import books_host
 from colane.core.cluster.load import GpuLoad
 from colane.core.planners.means import Means, is_untouched, may_leave, means_of, stopped_s
 from colane.model.hardware import GpuId
@@ -101,7 +100,6 @@ class _Entry(NamedTuple):
     number: int  # tells apart what else would be equal
     line: WayOn  # the line, of a change too
     change: GpuChange | None = None  # what was found
-    seen: int = 0  # so much had been decided then
 
 
 NO_GPU: Final = GpuId("", 0)
@@ -117,7 +115,7 @@ class PlaceSearch:
     Args:
         changes: Works out what each is worth.
         job: One of the jobs: they wait, or one runs on the GPU `at` and would leave that.
-        at: Where it is; then no job leaves for it.
+        at: Where it is, to be read by others; then no job leaves for it.
         floor: What a change must be worth at least to come into question.
         among: GPUs to be looked at; None for all.
     """
@@ -126,21 +124,28 @@ class PlaceSearch:
         self, changes: GpuChanges, job: Job, at: GpuLoad | None, floor: float, among: Iterable[GpuId] | None
     ) -> None:
         self._changes = changes
-        self._at = at
+        self.at = at
         self._floor = floor
         self._heap: list[_Entry] = []
         self._number = 0
         self._seen = len(changes.draft.touched)
+        self._new: dict[GpuId, None] = {}
         self._kinds = changes.draft.view.gpu_types_for(job.effective)
         every, groups = changes.among(self._kinds, at is not None, among)
         self._enter(job, groups, every)
 
+    def go_on(self, changes: GpuChanges, changed: Iterable[GpuId]) -> None:
+        """Go on in another plan: no more is looked at anew than the GPUs that have changed since."""
+        self._changes, self._seen = changes, 0
+        self._new.update(dict.fromkeys(changed))
+
     def best(self, job: Job, above: float) -> GpuChange | None:
         """The change that is worth most by which one of the jobs comes; None where none is worth more than that."""
         touched, heap = self._changes.draft.touched, self._heap
-        if self._seen < len(touched):
-            new, self._seen = dict.fromkeys(touched[self._seen :]), len(touched)
-            self._enter(job, self._changes.of_these(self._kinds, self._at is not None, new), 1)
+        if self._new or self._seen < len(touched):
+            new = {**self._new, **dict.fromkeys(touched[self._seen :])}
+            self._enter(job, self._changes.of_these(self._kinds, self.at is not None, new), 1)
+            self._new, self._seen = {}, len(touched)
         while heap and -heap[0].minus_most > above:
             entry = heap[0]
             if entry.change is not None and self._holds(job, entry, entry.change):
@@ -152,7 +157,7 @@ class PlaceSearch:
 
     def _enter(self, job: Job, groups: Iterable[Alike], every: int) -> None:
         """Take up GPUs, by all ways to come to them."""
-        changes, floor, is_moving, numbers = self._changes, self._floor, self._at is not None, dict[str, int]()
+        changes, floor, is_moving, numbers = self._changes, self._floor, self.at is not None, dict[str, int]()
         price, may_leave = changes.price(job), changes.may_leave and not is_moving
         is_sum = changes.lowest is None or job.spec.priority <= changes.lowest  # else it is not asked what all gain
         for gpu_group, given in groups:
@@ -183,20 +188,18 @@ class PlaceSearch:
             heappush(self._heap, _Entry(-bound, UNSEEN, NO_GPU, 0, self._number, line))
 
     def _holds(self, job: Job, entry: _Entry, change: GpuChange) -> bool:
-        """Whether nothing was decided that forbids it by now."""
-        changes, gpu = self._changes, change.load.id
-        if changes.decided(gpu) > entry.seen:
+        """Whether nothing has changed or was decided that forbids it by now."""
+        changes, line, load = self._changes, entry.line, change.load
+        if changes.draft.load(load.id) is not load or changes.values.gpu_groups.of(load.id) is not line.gpu_group:
             return False
-        if changes.decided_on(gpu.node) <= entry.seen or not books_host(job.effective):
-            return True
-        return changes.is_allowed(job, entry.line.gpu_group, entry.line.way, change)
+        return changes.is_allowed(job, line.gpu_group, line.way, change)
 
     def _look(self, job: Job, line: WayOn) -> None:
         """Work out what the next of a line is worth."""
         changes, gpu_group, way = self._changes, line.gpu_group, line.way
         weight, gpu = line.gpus[line.place]
         found: GpuChange | None = None
-        if changes.values.gpu_groups.of(gpu) is gpu_group and (self._at is None or gpu != self._at.id):
+        if changes.values.gpu_groups.of(gpu) is gpu_group and (self.at is None or gpu != self.at.id):
             change = changes.change(job, changes.draft.load(gpu), way)
             if change.net > self._floor:
                 if way.stays and not changes.all_gain(job, gpu_group, way):
@@ -205,8 +208,7 @@ class PlaceSearch:
                     found = change
         if found is not None:
             self._number += 1
-            place = found.load.id, len(found.out)
-            heappush(self._heap, _Entry(-found.net, FOUND, *place, self._number, line, found, self._seen))
+            heappush(self._heap, _Entry(-found.net, FOUND, gpu, len(found.out), self._number, line, found))
         if line.place + 1 == len(line.gpus):
             return
         rest = line._replace(place=line.place + 1)
@@ -253,8 +255,6 @@ class GpuChanges:
         self._in_order: dict[tuple[GpuGroup, bool], tuple[int, Sequence[tuple[float, GpuId]]]] = {}
         self._alike: dict[tuple[str, ...], tuple[int, list[Alike]]] = {}
         self._given: dict[tuple[bool, tuple[str, ...]], tuple[Iterable[GpuId], list[Alike]]] = {}
-        self._decided: dict[GpuId, int] = {}
-        self._decided_on: dict[str, int] = {}
         self._followed = 0
 
     def look(self) -> None:
@@ -262,22 +262,12 @@ class GpuChanges:
         touched = self.draft.touched
         if self._followed == len(touched):
             return
-        for gpu in touched[self._followed :]:
-            self._followed += 1
-            self._decided[gpu] = self._decided_on[gpu.node] = self._followed
+        self._followed = len(touched)
         self._alike.clear()
         self._given.clear()
         for known in [known for known in self._lasts if known[1] > 1]:  # others are looked at now
             del self._lasts[known]
         self.values.look()
-
-    def decided(self, gpu: GpuId) -> int:
-        """When something was decided about a GPU last, in decisions."""
-        return self._decided.get(gpu, 0)
-
-    def decided_on(self, node: str) -> int:
-        """The same of any GPU of a node."""
-        return self._decided_on.get(node, 0)
 
     def takes_places(
         self, job: Job, gpu_group: GpuGroup, given: Sequence[tuple[float, GpuId]] | None, every: int

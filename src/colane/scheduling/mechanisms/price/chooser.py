@@ -20,7 +20,7 @@ from math import inf
 from operator import attrgetter
 from typing import Final, NamedTuple
 
-from colane.core.cluster.contents import News
+from colane.core.cluster.contents import News, NodesMatterNot
 from colane.core.cluster.load import GpuLoad
 from colane.core.planners.means import Facts, SplitReasons, cheapest, is_untouched, may_split_off, split_off
 from colane.facts.ran import had_s
@@ -70,8 +70,7 @@ LOOK_EVERY_S: Final = 300.0  # so long prices drift at most before everything is
 SHARED_SEEN_MAX: Final = 32  # the same where no more is looked at than what has changed
 
 LOOKS_A_PLAN: Final = 2048
-"""A plan that has looked at so much more after its first change, and at as much as for that, leaves the rest to the
-next step (`Replan.goes_on`): it ends soon, and looking at all anew in each costs no more than what they change."""
+"""A plan that has looked at so much leaves the rest to the next step, which goes on where it was (`Looking`)."""
 
 SLOWER_TOGETHER: Final = SplitReasons(Why.SPLIT, Why.SPLIT_BY_STOPPING)
 
@@ -135,15 +134,53 @@ class _Leaver(NamedTuple):
     cost: float  # what moving costs it
 
 
+class Looking(NodesMatterNot):
+    """What the searches of a plan that has looked at its share have found: the next plan goes on with them.
+
+    Attributes:
+        searches: For each job, and for those alike.
+        closed: GPUs that plans so far have changed: no job moves on from there, as none does within one plan.
+        changed: GPUs to be looked at anew.
+    """
+
+    def __init__(self, pool: str) -> None:
+        self._pool = pool
+        self._is_whole = False
+        self.searches: dict[Hashable, PlaceSearch] = {}
+        self.closed: set[GpuId] = set()
+        self.changed: dict[GpuId, None] = {}
+
+    def moved(self, old: Job | None, new: Job | None) -> None:
+        for job in (old, new) if self.searches else ():
+            if job is not None and job.spec.pool == self._pool:
+                self.searches.pop(job.id, None)
+                self.changed.update(dict.fromkeys(job.gpus_held))
+
+    def begin(self, changes: GpuChanges, *, is_whole: bool) -> None:
+        """Go on in another plan, if as much is looked at."""
+        if is_whole is not self._is_whole:
+            self.end()
+        self._is_whole = is_whole
+        for search in self.searches.values():
+            search.go_on(changes, self.changed)
+        self.changed = {}
+
+    def end(self) -> None:
+        """All was looked at."""
+        self.searches.clear()
+        self.closed.clear()
+
+
 class _Chooser:
     def __init__(self, settings: ByPrice, context: SchedulingContext, take: Take, news: News | None) -> None:
         self._settings = settings
         self._news = news
         self._context = context
-        self._draft = context.draft
+        draft = self._draft = context.draft
         self._pool = context.pool
         self._queue = context.queue
         self._take = take
+        kept = self._kept = Looking(context.pool) if context.explains else draft.view.derived(Looking, context.pool)
         self._changes = GpuChanges(context, settings.jobs_per_gpu_max)
         self._fastest = BoundFastest(context, settings.nodes)
         self._back = BoundReturn(context)
@@ -151,8 +188,8 @@ class _Chooser:
         self._live = context.draft.view.derived(LiveJobs).pool(context.pool)
         self._promised: set[JobId] = set()
         self._closed: set[GpuId] = set()
-        self._searches: dict[JobId, PlaceSearch] = {}
-        self._of_alike: dict[Hashable, PlaceSearch] = {}
+        self._searches = kept.searches
+        self._is_cut = False
         self._lines: dict[ClassKey, list[Job]] = {}
         self._users = context.draft.view.derived(Users)
         self._has_users = len(self._users.lines(context.pool)) > 1
@@ -165,7 +202,8 @@ class _Chooser:
         self._firsts = None if self._queue.firsts is None else self._queue.firsts(FIRST_OF)
         self._heads_of_taken: dict[ClassKey, list[Head]] = {}
         self._changed = dict.fromkeys(self._all_changed())
-        self._open: dict[GpuId, None] = {}
+        self._open = dict(self._changed)
+        self._followed = 0
         self._any_free = False
         self._look()
         self._gang = self._first_gang()
@@ -183,22 +221,23 @@ class _Chooser:
 
     def run(self) -> None:
         """Make the change that is worth most, and again until none pays."""
+        self._kept.begin(self._changes, is_whole=self._news is None)
         self._keep_what_is_made()
         self._start_whole()
         self._look()
-        enough = 0
-        while (change := self._best()) is not None:
-            looks = self._changes.looks
-            if not enough:
-                enough = looks + max(LOOKS_A_PLAN, looks)
-            elif self._draft.is_long or (looks > enough and not self._context.explains):
-                self._draft.go_on(self._pool, anew=self._draft.is_long)
-                return
+        while not self._is_cut and (change := self._best()) is not None:
             self._make(change)
             self._look()
+            self._is_cut = self._draft.is_long
+        if self._is_cut:
+            self._kept.changed.update(dict.fromkeys(self._draft.touched))
+            self._kept.closed.update(self._draft.touched)
+            self._draft.go_on(self._pool)
+            return
         if self._settings.parts:
             self._part()
         self._settle()
+        self._kept.end()
 
     def _settle(self) -> None:
         """Spare the core the next plan if it would find nothing: jobs have started on free GPUs, and none joins them.
@@ -212,7 +251,7 @@ class _Chooser:
             return
         if len(live.demands) == 1 and 1 in live.demands:  # gangs look at what is left anew
             self._open = dict.fromkeys(self._gpus_started_on)
-            if self._best() is None:
+            if self._best() is None and not self._is_cut:
                 draft.settle(self._pool)
 
     def _keep_what_is_made(self) -> None:
@@ -244,8 +283,9 @@ class _Chooser:
     def _look(self) -> None:
         """Something was decided: GPUs that this plan changes again are the next one's news."""
         self._changes.look()
-        touched = self._draft.touched
-        self._open = dict.fromkeys([gpu for gpu in self._changed if gpu not in touched])
+        for gpu in self._draft.touched[self._followed :]:
+            self._open.pop(gpu, None)
+        self._followed = len(self._draft.touched)
         self._any_free = any_free(self._context)
 
     def _best(self) -> _Chosen | None:
@@ -257,6 +297,8 @@ class _Chooser:
                 [job for job in heads if job.spec.priority == priority],
                 [mover for mover in movers if mover.job.spec.priority == priority],
             )
+            if self._is_cut:
+                return None
             if best is not None:
                 return best
         return None
@@ -264,12 +306,12 @@ class _Chooser:
     def _best_of(self, heads: list[Job], movers: list[_Leaver]) -> _Chosen | None:
         best: _Chosen | None = None
         for job in heads:
-            if best is not None and self._queue.weigh(job) <= best.net:
+            if self._is_cut or (best is not None and self._queue.weigh(job) <= best.net):
                 break
             change = self._of_waiting(job, 0.0 if best is None else best.net)
             best = change or best
         for mover in movers:
-            if mover.most <= (0.0 if best is None else best.net):
+            if self._is_cut or mover.most <= (0.0 if best is None else best.net):
                 break
             if is_untouched(self._draft, mover.load) and mover.load.id not in self._closed:
                 best = self._elsewhere(mover, 0.0 if best is None else best.net) or best
@@ -456,26 +498,30 @@ class _Chooser:
         """The best GPU in use for a job, if it is worth more than that; a parked one has its homes alone."""
         changes = self._changes
         if job.home:
-            return PlaceSearch(changes, job, at, floor, [load.id for load in self._draft.homes(job)]).best(job, above)
+            looks, homes = changes.looks, [load.id for load in self._draft.homes(job)]
+            found = PlaceSearch(changes, job, at, floor, homes).best(job, above)
+            changes.looks = looks
+            return found
+        self._is_cut = changes.looks >= LOOKS_A_PLAN and not self._context.explains
+        if self._is_cut:
+            return None
         changes.looks += 1
         search = self._searches.get(job.id)
-        if search is None and not self._is_new(job):
-            search = self._searches[job.id] = PlaceSearch(changes, job, at, floor, self._open)
-        elif search is None and at is not None:
-            search = self._searches[job.id] = PlaceSearch(changes, job, at, floor, None)
-        elif search is None:
-            search = self._searches[job.id] = self._search_of_alike(job, floor)
+        if search is None or search.at is not at:
+            search = self._searches[job.id] = self._search(job, at, floor)
         return search.best(job, above)
 
-    def _search_of_alike(self, job: Job, floor: float) -> PlaceSearch:
-        """Waiting jobs alike in all that counts find the same."""
+    def _search(self, job: Job, at: GpuLoad | None, floor: float) -> PlaceSearch:
+        """A new one; waiting jobs alike in all that counts find the same."""
+        if at is not None or not self._is_new(job):
+            return PlaceSearch(self._changes, job, at, floor, None if self._is_new(job) else self._open)
         queue, spec = self._queue, job.effective
         left_s, part = queue.left_s(job), returning_part(queue, job, self._draft.now_s)
         had = had_s(job, self._draft.now_s) if job.attempt and queue.is_learnt(job) else 0.0
-        alike = spec.need, spec.utility_min, spec.preemptible, queue.rank(job), queue.weigh(job), left_s, part, had
-        search = self._of_alike.get(alike)
+        alike = spec.need, spec.utility_min, spec.preemptible, queue.rank(job), left_s, part, had
+        search = self._searches.get(alike)
         if search is None:
-            search = self._of_alike[alike] = PlaceSearch(self._changes, job, None, floor, None)
+            search = self._searches[alike] = PlaceSearch(self._changes, job, None, floor, None)
         return search
 
     def _is_new(self, job: Job) -> bool:
@@ -518,7 +564,8 @@ class _Chooser:
                 if min(speeds) < 1.0 - MOVE_PART:
                     found.append((sum(speeds) - len(speeds), gpu_group))
         found.sort(key=lambda entry: entry[0])
-        gpus = ((gpu_group, gpu) for _, gpu_group in found for gpu in list(gpu_group.gpus))
+        closed = self._kept.closed
+        gpus = ((gpu_group, gpu) for _, gpu_group in found for gpu in list(gpu_group.gpus) if gpu not in closed)
         return islice(gpus, SHARED_MAX if self._news is None else SHARED_SEEN_MAX)
 
     def _all_movers(self) -> Iterator[_Leaver]:

@@ -6,7 +6,7 @@ job there makes steps: what is learnt counts for all such jobs.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 from typing import Final
@@ -65,6 +65,7 @@ class BoundUnmeasured(BoundSourceDefaults):
         self._pool = context.pool
         self._values = SharingValues(context.draft, context.pool, jobs_per_gpu_max - 1, context.queue)
         self._news = None if context.explains else context.draft.view.news(context.pool)
+        self._changed = None if self._news is None else dict.fromkeys(self._news.gpus)
 
     def candidates(self, job: Job, spec: JobSpec) -> Iterator[Candidate]:
         for kind in self._draft.view.gpu_types_for(spec):
@@ -84,7 +85,7 @@ class BoundUnmeasured(BoundSourceDefaults):
         tried, found, news = self._tried(hopes.tries), hopes.found, self._news
         if news is not None and found:
             kinds, came = self._draft.view.gpu_types(self._pool), self._came(news)
-            may_try = any(self._values.may_try(kind, news.gpus) for kind in kinds)
+            may_try = any(self._values.may_try(kind, self._changed) for kind in kinds)
             found = {key: line for key, line in found.items() if may_try or key[1].home or key in came}
         return {**found, **tried} if tried else found
 
@@ -100,12 +101,12 @@ class BoundUnmeasured(BoundSourceDefaults):
         kinds = view.gpu_types(self._pool) if classes else []
         if news is None:
             return self._among(classes, [kind for kind in kinds if values.may_try(kind)])
-        changed = [kind for kind in kinds if values.may_try(kind, news.gpus)]
-        found = self._among(classes, changed, news.gpus)
+        changed = [kind for kind in kinds if values.may_try(kind, self._changed)]
+        found = self._among(classes, changed, self._changed)
         lines = {key: classes[key] for key in self._came(news) if key in classes and key not in found}
         return {**found, **self._among(lines, [kind for kind in kinds if lines and values.may_try(kind)])}
 
-    def _among(self, classes: Classes, kinds: Sequence[str], gpus: Sequence[GpuId] | None = None) -> Classes:
+    def _among(self, classes: Classes, kinds: Sequence[str], gpus: Mapping[GpuId, None] | None = None) -> Classes:
         """Classes of which the first job may be tried on one of these types, on these GPUs where any are named."""
         return {key: line for key, line in classes.items() if self._may_try(line, kinds, gpus)} if kinds else {}
 
@@ -127,7 +128,7 @@ class BoundUnmeasured(BoundSourceDefaults):
         is_kept = any(self._draft.view.gpu(gpu).is_free for gpu in self._draft.held)  # then it waits behind that job
         return None if known or is_kept or not lacking.gpus else replace(lacking.reason, why=Why.UNKNOWN_ALONE_FIRST)
 
-    def _may_try(self, line: Line, kinds: Sequence[str], gpus: Sequence[GpuId] | None) -> bool:
+    def _may_try(self, line: Line, kinds: Sequence[str], gpus: Mapping[GpuId, None] | None) -> bool:
         job = None if line.first is None else self._draft.view.job(line.first)
         if job is None:
             return False
@@ -140,7 +141,7 @@ class BoundUnmeasured(BoundSourceDefaults):
 
     def _untried(self, job: Job, spec: JobSpec, kind: str) -> GpuLoad | None:
         number = self._values.number(job, spec, kind) if may_share(spec) else None
-        gpus = None if self._news is None or job.id in self._news.came else self._news.gpus
+        gpus = None if self._news is None or job.id in self._news.came else self._changed
         return None if number is None else self._values.untried(job, spec, number, kind, gpus)
 
     def _try(self, spec: JobSpec, load: GpuLoad) -> Candidate:

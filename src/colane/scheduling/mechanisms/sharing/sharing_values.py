@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import ceil, inf, log2
 from typing import Final, NamedTuple
 
@@ -156,7 +156,7 @@ class SharingValues:
             known = self.gpu_groups.known_sets[asked] = stamp, is_known
         return known[1]
 
-    def has_untried(self, number: int, gpu_type: str, among: Sequence[GpuId] | None = None) -> bool:
+    def has_untried(self, number: int, gpu_type: str, among: Mapping[GpuId, None] | None = None) -> bool:
         """Whether there are co-runners for a job of which nothing is known, cores apart; on these GPUs if named."""
         kind = self._pool, gpu_type
         if among is not None:
@@ -182,7 +182,7 @@ class SharingValues:
         return None not in alone
 
     def untried(
-        self, job: Job, spec: JobSpec, number: int, gpu_type: str, among: Sequence[GpuId] | None = None
+        self, job: Job, spec: JobSpec, number: int, gpu_type: str, among: Mapping[GpuId, None] | None = None
     ) -> GpuLoad | None:
         """The lightest GPU where sharing may be tried: the job there makes steps, so that it will be known."""
         draft, waits = self._draft, self.waits
@@ -199,11 +199,11 @@ class SharingValues:
                     return load
         return None
 
-    def may_try(self, gpu_type: str, among: Sequence[GpuId] | None = None) -> bool:
+    def may_try(self, gpu_type: str, among: Mapping[GpuId, None] | None = None) -> bool:
         """Whether on any GPU that may be joined the only job makes steps: elsewhere nothing would be learnt."""
         return any(self._stepping(gpu_group, among) for gpu_group in self._tries((self._pool, gpu_type), among))
 
-    def _tries(self, kind: Kind, among: Sequence[GpuId] | None) -> list[GpuGroup]:
+    def _tries(self, kind: Kind, among: Mapping[GpuId, None] | None) -> list[GpuGroup]:
         """Groups of one job each that are not known to stand still: no others can be tried in this plan."""
         if not self.gpu_groups.stepping:
             return []
@@ -221,11 +221,11 @@ class SharingValues:
     def _is_tried(gpu_group: GpuGroup) -> bool:
         return len(gpu_group.members) == 1 and gpu_group.sharing_domain is not None
 
-    def _stepping(self, gpu_group: GpuGroup, among: Sequence[GpuId] | None) -> list[GpuLoad]:
+    def _stepping(self, gpu_group: GpuGroup, among: Mapping[GpuId, None] | None) -> list[GpuLoad]:
         """Of a group's first GPUs those whose only job makes steps; where there is none it is not asked again."""
         jobs, gpus = self._draft.view.jobs, gpu_group.gpus[:TRIES_MAX]
         if among is not None:
-            gpus = sorted([gpu for gpu in among if self.gpu_groups.of(gpu) is gpu_group and gpu not in gpu_group.fresh])
+            gpus = [gpu for gpu in gpu_group.gpus if gpu in among]
         loads = [self._draft.load(gpu) for gpu in gpus]
         found = [load for load in loads if jobs[load.jobs[0]].first_step_s is not None]
         if not found and among is None:
