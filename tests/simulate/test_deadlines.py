@@ -156,9 +156,50 @@ def test_others_leave_for_it_as_late_as_it_may_start(deadline_s: float, ends_s: 
     assert (found[1][1], found[2][1]) == ends_s
 
 
+@pytest.mark.parametrize("name", ["colane", "srtf", "fifo"])
+@pytest.mark.parametrize(
+    ("leaves", "lends"), [(True, True), (False, False)], ids=["one-that-leaves", "one-that-cannot-be-stopped"]
+)
+def test_its_gpus_are_lent_to_those_that_leave_them_in_time(name: str, leaves: bool, lends: bool) -> None:
+    """Job 1 ends at 100 s; job 2 needs its GPU from 1,890 s on at the latest, and job 3 none before."""
+    due = job(2, 10.0, 100.0, deadline_s=2_000.0)
+    other = job(3, 20.0, 300.0, preemptible=leaves, priority=1)
+    costs = DriverConfig(launch_s=3.0, stop_s=1.0)
+    done = simulated(
+        [job(1, 0.0, 97.0, preemptible=False, time_limit_s=97.0), due, other], cluster(1), name, costs, knows=True
+    )
+    assert [stay.job for stay in done.ledger.stays] == ([1, 3, 2] if lends else [1, 2, 3])
+    assert ends(done)[2][1] <= 2_010.0
+
+
+@pytest.mark.parametrize(("other_s", "order"), [(10_000.0, [1, 3, 2, 3]), (1_500.0, [1, 3, 2])])
+def test_who_is_lent_gpus_leaves_them_for_it(other_s: float, order: list[int]) -> None:
+    due, other = job(2, 10.0, 100.0, deadline_s=2_000.0), job(3, 20.0, other_s, priority=1)
+    costs = DriverConfig(launch_s=3.0, stop_s=1.0)
+    done = simulated(
+        [job(1, 0.0, 97.0, preemptible=False, time_limit_s=97.0), due, other], cluster(1), "colane", costs, knows=True
+    )
+    by_start = sorted(done.ledger.stays, key=lambda stay: stay.start_s)
+    assert [stay.job for stay in by_start] == order
+    assert ends(done)[2][1] <= 2_010.0
+
+
+def test_one_that_lends_its_gpus_starts_on_others_that_are_free() -> None:
+    """Job 3 takes the GPU of job 2, which goes on job 4's as soon as that is free."""
+    first = [
+        job(1, 0.0, 97.0, preemptible=False, time_limit_s=120.0),
+        job(4, 0.0, 197.0, preemptible=False, time_limit_s=220.0),
+    ]
+    due, other = job(2, 10.0, 100.0, deadline_s=2_000.0), job(3, 20.0, 1_000.0, priority=1)
+    done = simulated([*first, due, other], cluster(2), "colane", DriverConfig(launch_s=3.0), knows=True)
+    begins = {stay.job: (stay.gpus[0].number, stay.start_s) for stay in done.ledger.stays}
+    assert begins == {1: (0, 0.0), 4: (1, 0.0), 3: (0, 100.0), 2: (1, 200.0)}
+
+
 def test_it_starts_soon_enough_for_one_that_is_behind_it() -> None:
     due = [job(2, 100.0, 100.0, deadline_s=400.0), job(3, 100.0, 200.0, deadline_s=410.0)]
-    done = simulated([job(1, 0.0, 900.0), *due], cluster(1), "colane", DriverConfig(), knows=True)
+    costs = DriverConfig(launch_s=3.0, stop_s=1.0)  # job 1 would not be gone again before job 3 is to start
+    done = simulated([job(1, 0.0, 900.0), *due], cluster(1), "colane", costs, knows=True)
     assert [stay.job for stay in done.ledger.stays] == [1, 2, 3, 1]
     assert ends(done)[2][1] <= 500.0
     assert ends(done)[3][1] <= 510.0

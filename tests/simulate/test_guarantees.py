@@ -208,24 +208,34 @@ def with_deadlines(seed: int, jobs: Sequence[TraceJob]) -> list[TraceJob]:
     return found
 
 
-@pytest.mark.parametrize(("name", "mean_max"), [("colane", 1.08), ("srtf", 1.05)])
-def test_promised_deadlines_take_of_others_little_more_than_what_is_promised(name: str, mean_max: float) -> None:
-    """Jobs without deadlines take as long on average as where the others go first, alone on their GPUs, to the end."""
-    ratios = []
+@pytest.mark.parametrize(
+    ("name", "first_max", "without_max"), [("colane", 1.0, 1.06), ("srtf", 0.95, 1.02), ("fifo", 0.95, 1.0)]
+)
+def test_promised_deadlines_take_of_others_no_more_than_what_is_promised(
+    name: str, first_max: float, without_max: float
+) -> None:
+    """Jobs without deadlines take no longer on average than where the others go first, alone on their GPUs, to the end.
+
+    Nor much longer than where none has a deadline: what the promise takes is that the others run alone once they run.
+    """
+    first, without = [], []
     for seed in range(WORLDS):
         machines, jobs = of_two_groups(seed)
         due = with_deadlines(seed, jobs)
         promised = {one.id for one in due if one.spec.deadline_s is not None}
-        first = [
+        ahead = [
             replace(one, spec=replace(one.spec, priority=1, share=False, preemptible=False))
             if one.id in promised
             else one
             for one in jobs
         ]
-        kept, taken = (shared(each, machines, name, Quotas()) for each in (due, first))
+        kept, taken, plain = (shared(each, machines, name, Quotas()) for each in (due, ahead, jobs))
         for one in due:
             assert one.spec.deadline_s is None or kept[one.id] <= one.spec.deadline_s
         others = [one.id for one in jobs if one.id not in promised]
-        ratios.append(sum(kept[one] for one in others) / sum(taken[one] for one in others))
-    assert np.mean(ratios) <= mean_max
-    assert np.mean(np.array(ratios) > 1.25) <= 0.1
+        took = sum([kept[one] for one in others])
+        first.append(took / sum([taken[one] for one in others]))
+        without.append(took / sum([plain[one] for one in others]))
+    assert np.mean(first) <= first_max
+    assert np.mean(np.array(first) > 1.25) <= 0.05
+    assert np.mean(without) <= without_max

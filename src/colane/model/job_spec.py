@@ -321,6 +321,7 @@ class PromisedGpus(NamedTuple):
 
     gpus: tuple[GpuId, ...]  # they
     start_by_s: float  # it is to start there by then: Unix seconds
+    settle_s: float | None = None  # how long before that others come there no more; None where none may at all
 
 
 class Constraints(NamedTuple):

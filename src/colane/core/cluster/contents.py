@@ -8,7 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Sequence
 from math import inf
-from typing import NamedTuple, Protocol, TypeVar
+from typing import Final, NamedTuple, Protocol, TypeVar
 
 from colane.core.cluster.bookings import NodeState
 from colane.core.cluster.free import FreeIndex, OpenGpus
@@ -46,6 +46,30 @@ class NodesMatterNot:
 
     def removed(self, _node: int) -> None:
         """Nothing to do."""
+
+
+NONE_CAME: Final[set[JobId]] = set()
+
+
+class JobsOfKind(NodesMatterNot, ABC):
+    """The jobs of which an index says that they belong to its kind, by what each is now."""
+
+    def __init__(self) -> None:
+        self._pools: dict[str, set[JobId]] = {}
+
+    @abstractmethod
+    def belongs(self, job: Job) -> bool:
+        """Whether a job is of this kind: told by the job alone."""
+
+    def moved(self, old: Job | None, new: Job | None) -> None:
+        if old is not None and self.belongs(old):
+            self._pools[old.spec.pool].discard(old.id)
+        if new is not None and self.belongs(new):
+            self._pools.setdefault(new.spec.pool, set()).add(new.id)
+
+    def of(self, pool: str) -> set[JobId]:
+        """Those of a pool."""
+        return self._pools.get(pool, NONE_CAME)
 
 
 Kind = tuple[str, str]  # a pool and a GPU type: GPUs of one kind are interchangeable to a policy

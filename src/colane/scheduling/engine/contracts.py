@@ -419,8 +419,15 @@ Bind = Callable[[Draft, str], BoundOrder]
 class Keeping(Protocol):
     """What goes before all that a policy decides: places that jobs were promised."""
 
-    def keep(self, draft: Draft, pool: str, bind: Bind) -> None:
-        """Decide so in a draft for a pool in which something has changed; `bind` makes the order of the policy."""
+    def keep(self, draft: Draft, pool: str, bind: Bind) -> bool:
+        """Decide so in a draft for a pool in which something has changed; `bind` makes the order of the policy.
+
+        Returns:
+            Whether it has left places to the policy that it has a use for if that has none: then `fill` is called.
+        """
+
+    def fill(self, draft: Draft, pool: str) -> None:
+        """Decide about what the policy has left."""
 
     def keeps_nothing(self, view: ClusterView, pool: str) -> bool:
         """Whether it has nothing to decide for a pool."""

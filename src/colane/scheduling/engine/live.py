@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 from math import inf
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 from colane.core.cluster.contents import NodesMatterNot
 from colane.core.cluster.draft import Draft
@@ -53,30 +53,6 @@ class OfNodes(ABC):
     @abstractmethod
     def count(self, node: Node, change: int) -> None:
         """A node has come (change 1) or gone (-1)."""
-
-
-NONE_CAME: Final[set[JobId]] = set()
-
-
-class JobsOfKind(NodesMatterNot, ABC):
-    """The jobs of which an index says that they belong to its kind, by what each is now."""
-
-    def __init__(self) -> None:
-        self._pools: dict[str, set[JobId]] = {}
-
-    @abstractmethod
-    def belongs(self, job: Job) -> bool:
-        """Whether a job is of this kind: told by the job alone."""
-
-    def moved(self, old: Job | None, new: Job | None) -> None:
-        if old is not None and self.belongs(old):
-            self._pools[old.spec.pool].discard(old.id)
-        if new is not None and self.belongs(new):
-            self._pools.setdefault(new.spec.pool, set()).add(new.id)
-
-    def of(self, pool: str) -> set[JobId]:
-        """Those of a pool."""
-        return self._pools.get(pool, NONE_CAME)
 
 
 @dataclass(slots=True)

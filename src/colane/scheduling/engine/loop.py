@@ -109,9 +109,10 @@ class Composed:
         draft = Draft(view)
         first = None if self.moving is None or not self.moving.goes_first else self.moving
         pools = view.pools if first is None and self.chooser is None else view.changed_pools
-        for pool in view.changed_pools:
-            for keeping in self.keeps:
-                keeping.keep(draft, pool, self.bind)
+        changed = view.changed_pools
+        lenders = [
+            (keeping, pool) for pool in changed for keeping in self.keeps if keeping.keep(draft, pool, self.bind)
+        ]
         for pool in pools:
             service = _Service(self, draft, pool)
             if first is not None:
@@ -121,6 +122,8 @@ class Composed:
             for keeping in self.keeps if draft.settled else ():
                 if not keeping.keeps_nothing(view, pool):
                     draft.settled.clear()
+            for keeping in [keeping for keeping, other in lenders if other == pool and not draft.goes_on(pool)]:
+                keeping.fill(draft, pool)
             self.cpu_jobs.place(draft, pool)
         if self.moving is not None and first is None:
             for pool in [pool for pool in view.changed_pools if not draft.goes_on(pool)]:

@@ -201,8 +201,8 @@ def _constraints(held_to: Constraints) -> ConstraintsObject:
         body["checkpoint"] = _checkpoint(held_to.checkpoint)
     body |= {name: list(body[name]) for name in ("sizes_lost", "away") if name in body}
     if held_to.promised is not None:
-        gpus, start_by_s = held_to.promised
-        body["promised"] = {"gpus": [str(gpu) for gpu in gpus], "start_by_s": start_by_s}
+        promised = held_to.promised
+        body["promised"] = {"gpus": [str(gpu) for gpu in promised.gpus], "start_by_s": promised.start_by_s}
     if held_to.time_limit is not None:
         body["time_limit_s"] = body.pop("time_limit").value
     return cast("ConstraintsObject", body)

@@ -124,7 +124,8 @@ def promise(
         if len(place.gpus) > spec.gpus_min and _promised_out(view, spec, len(place.gpus), coming, quotas):
             break
         if is_kept(found.seated, place, found.left_s):
-            return PromisedGpus(place.gpus, place.due_s - place.takes_s)
+            settle_s = 2 * (allowed.launch_s + allowed.settle_s) + allowed.stop_s  # of a first step as long as a launch
+            return PromisedGpus(place.gpus, place.due_s - place.takes_s, settle_s)
     return found.refusal()
 
 

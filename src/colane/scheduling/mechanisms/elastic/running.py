@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from colane.core.cluster.contents import JobsOfKind
 from colane.core.cluster.draft import Draft
 from colane.facts.ran import present_s
 from colane.model.job import Job, JobState
 from colane.model.profile import ValueSource
 from colane.perf.rate import Situation
 from colane.scheduling.engine.contracts import SchedulingContext
-from colane.scheduling.engine.live import JobsOfKind
 from colane.scheduling.engine.times import gpu_type_of
 
 FIRST_STEP_MAX_S: Final = 600.0  # a job that has shown no step for so long is not waited for

@@ -38,10 +38,14 @@ class Guarantees:
     def keeps_nothing(self, view: ClusterView, _pool: str) -> bool:
         return not view.guarantees
 
-    def keep(self, draft: Draft, pool: str, bind: Bind) -> None:
+    def fill(self, draft: Draft, pool: str) -> None:
+        """Nothing is left to the policy."""
+
+    def keep(self, draft: Draft, pool: str, bind: Bind) -> bool:
         guarantees = draft.view.guarantees
         if guarantees:
             _Pool(draft, pool, guarantees, bind).keep()
+        return False
 
 
 class _Part(NamedTuple):
@@ -138,7 +142,9 @@ class _Pool:
                 return []
             nodes = [node for node in self._nodes() if able.get(node.node.name, 0) == ranks]
             found = [self._part(job, spec, ranks, node, gpu_type) for node in nodes]
-            best = min([part for part in found if part is not None], key=_fewest_leave)
+            best = min(
+                [part for part in found if part is not None], key=lambda part: (part.leaving, part.far, part.gpus[0].id)
+            )
             parts.append(best)
             del most[best.node.node.name]
             left -= ranks
@@ -212,7 +218,7 @@ class _Pool:
         there, guaranteed, taken = room_beside(draft.view, self._pool, self._guarantees)
         room = there - guaranteed - len(taken)
         aged = {job.id for job in staying if draft.now_s >= job.submit_s + KEPT_FROM_S}
-        for job in sorted(staying, key=lambda job: (job.id not in aged, _turn(job))):
+        for job in sorted(staying, key=lambda job: (job.id not in aged, -job.spec.priority, job.id)):
             if draft.is_undecided(job.id) and job.id not in self._owed:
                 if job.effective.gpus_min <= room:
                     room -= job.effective.gpus_min
@@ -229,14 +235,6 @@ def _why_it_stays(job: Job) -> str:
     if job.spec.kind is JobKind.INFERENCE:
         return "serves"
     return "saves-too-late" if job.constraints.not_preemptible else "not-declared"
-
-
-def _turn(job: Job) -> tuple[int, JobId]:
-    return -job.spec.priority, job.id
-
-
-def _fewest_leave(part: _Part) -> tuple[int, float, GpuId]:
-    return part.leaving, part.far, part.gpus[0].id
 
 
 class GroupJobs(NodesMatterNot):

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final, NamedTuple
 
+from colane.core.cluster.contents import JobsOfKind
 from colane.core.cluster.load import GpuLoad
 from colane.core.planners.means import is_untouched
 from colane.model.job import Job, JobId, JobSpec, JobState
@@ -21,7 +22,7 @@ from colane.model.reason import Reason, Why
 from colane.perf.rate import Situation
 from colane.scheduling.engine.choices import horizon_s, most_valued, value_of
 from colane.scheduling.engine.contracts import Candidate, SchedulingContext
-from colane.scheduling.engine.live import JobsOfKind, LiveJobs, ran_since_s
+from colane.scheduling.engine.live import LiveJobs, ran_since_s
 from colane.scheduling.engine.moving_costs import MOVE_PART, may_move
 from colane.scheduling.engine.sized_rates import left_with_s
 from colane.scheduling.engine.usual import UsualMoving
