@@ -439,6 +439,9 @@ async def test_lengths_are_as_they_were_where_others_used_devices(tmp_path: Path
     scene = Scene(used_by_others, no_first)
     made = exported(await lived(scene.deeds, policy="fifo"), tmp_path, scene)
     assert made.others_ratio == 0.5
+    (there,) = clusters.load(made.cluster).nodes
+    assert there.gpus[0].others_ratio == 0.5
+    assert there.gpus[0].is_disturbed, "what others leave of it is shared as it was then"
     begun_s, ended_s = again(tmp_path)["job-3"]
     assert ended_s - begun_s == pytest.approx(52.0)
 

@@ -57,7 +57,10 @@ def study(
         raise StudyError(
             f"{folder}: what is kept had other inputs ({', '.join(names)}); say again=True, or another out"
         )
-    worked = simulate_missing(plan, folder, found, processes or _processes())
+    # This process alone where others could not begin as it did: its program came by standard input.
+    file = getattr(sys.modules["__main__"], "__file__", None)
+    there = (os.cpu_count() or 1) if file is None or Path(file).exists() else 1
+    worked = simulate_missing(plan, folder, found, processes or there)
     if worked.was_interrupted:
         raise KeyboardInterrupt
     if worked.problems:
@@ -74,12 +77,6 @@ def study(
         sentences=made.sentences,
         notes=made.notes,
     )
-
-
-def _processes() -> int:
-    """One for each core; this one alone where others could not begin as it did: its program came by standard input."""
-    file = getattr(sys.modules["__main__"], "__file__", None)
-    return (os.cpu_count() or 1) if file is None or Path(file).exists() else 1
 
 
 def _pandas() -> Any:  # noqa: ANN401 - a module

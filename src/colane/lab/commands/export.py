@@ -413,7 +413,7 @@ def export_jobs(
         measured.write(table, made.measured)
         import yaml  # noqa: PLC0415 - commands import what they need
 
-        cluster = _cluster(nodes, ran)
+        cluster = _cluster(nodes, ran, [item for item in ran if _is_within(item, window)])
         if window.until_s:
             lines = list(scheduler.events(0, scheduler.health()["events"]))
             events = list(node_events(lines, {node["name"]: node.get("reservations", ()) for node in nodes}, window))
@@ -692,8 +692,12 @@ def _kind_s(item: JobObject, steps: int | None, gpu_type: str, table: MeasuredTa
     return None if known is None or steps is None else steps * known.step_s
 
 
-def _cluster(nodes: Sequence[NodeObject], ran: Sequence[JobObject]) -> dict[str, Any]:
-    costs = {}
+def _cluster(nodes: Sequence[NodeObject], ran: Sequence[JobObject], then: Sequence[JobObject]) -> dict[str, Any]:
+    costs: dict[str, float] = {}
+    there: dict[str, list[JobObject]] = {}
+    for item in then:
+        for name in {gpu.partition("/")[0] for gpu in item["gpus"]}:
+            there.setdefault(name, []).append(item)
     for name, (before, after) in COSTS.items():  # as medians over all stories
         took_s = [
             line["at_s"] - last["at_s"]
@@ -711,9 +715,10 @@ def _cluster(nodes: Sequence[NodeObject], ran: Sequence[JobObject]) -> dict[str,
             "cores": len(node["cores"]),
             "host_memory": node["host_memory_bytes"],
             "pool": node["pool"],
+            **({"others": round(others, 3)} if others else {}),
         }
         for node in nodes
-        for gpus in [node["gpus"]]
+        for gpus, others in [(node["gpus"], _others_ratio(there.get(node["name"], ())))]
     ]
     return {"name": "export", **({"costs": costs} if costs else {}), "groups": groups}
 

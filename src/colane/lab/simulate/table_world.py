@@ -77,7 +77,9 @@ class TableWorld(RecordedWork):
 
     def steps_per_s(self, me: Running, others: Sequence[Running]) -> float:
         """By the first table that knows the job."""
-        key = (_kind(me), tuple(sorted((_kind(other), _relation(me, other)) for other in others)))
+        ranks = [(other, tuple(rank for rank, gpu in enumerate(me.gpus) if gpu in other.gpus)) for other in others]
+        how = sorted((_kind(other), (len(shared), me.gpus == other.gpus, shared)) for other, shared in ranks)
+        key = (_kind(me), tuple(how))
         speed = self._known.get(key)
         if speed is None:
             speed = self._known[key] = self._speed(me, others)
@@ -202,9 +204,3 @@ def _kind(running: Running) -> tuple[Any, ...]:
     needs = (spec.family, spec.batch_size or 0, spec.gpus, spec.cores, spec.host_memory_bytes, running.cores_had)
     place = running.gpu_type, len(running.gpus), running.sockets, bool(running.parts)
     return (*needs, *place, job.gpu_ratio, speed, no_steps, job.is_timed)
-
-
-def _relation(me: Running, other: Running) -> tuple[int, bool, tuple[int, ...]]:
-    """How two jobs lie: GPUs they share, whether all, and on which ranks."""
-    shared = tuple(rank for rank, gpu in enumerate(me.gpus) if gpu in other.gpus)
-    return len(shared), me.gpus == other.gpus, shared

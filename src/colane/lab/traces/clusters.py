@@ -17,7 +17,7 @@ from colane.lab.traces.sheet import read_sheet
 from colane.model import topologies
 from colane.model.hardware import CPU_DEVICE_TYPE, DEFAULT_POOL, Gpu, Node, Topology
 from colane.model.nearest import did_you_mean
-from colane.model.quantities import parse_bandwidth_bytes_per_s, parse_count, parse_size_bytes
+from colane.model.quantities import parse_bandwidth_bytes_per_s, parse_count, parse_number, parse_size_bytes
 from colane.model.words import count
 from colane.settings.input_file import InputFileError, read_text
 from colane.settings.topology_file import read_topology
@@ -140,6 +140,7 @@ class _Group:
     network: float | None
     topology: str
     pool: str
+    others: float
     costs: Mapping[str, float]
     links: Topology | None = None
 
@@ -164,6 +165,7 @@ KEYS: Mapping[str, tuple[Callable[[Any], Any], Any]] = {
     "network": (parse_bandwidth_bytes_per_s, None),
     "topology": (_text, "none"),
     "pool": (_text, DEFAULT_POOL),
+    "others": (partial(parse_number, most=1.0), 0.0),
 }
 """Keys of a group, each with its parser and its default. `docs/reference/traces.md` explains them."""
 
@@ -283,7 +285,7 @@ def _gpus(group: _Group, node: str, near: list[tuple[int, ...]]) -> tuple[Gpu, .
     return tuple(
         Gpu(
             index=index, uuid=f"{node}-{index}", type=group.gpu_type, memory_bytes=group.gpu_memory,
-            socket=socket, cores=near[socket] if socket < len(near) else (),
+            socket=socket, cores=near[socket] if socket < len(near) else (), others_ratio=group.others,
         )
         for index, socket in enumerate(sockets)
     )  # fmt: skip
