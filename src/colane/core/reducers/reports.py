@@ -59,7 +59,7 @@ def submitted(step: Step, event: Submitted) -> None:
         step.leave(job, JobState.CANCELLED, event.refusal)
         return
     if event.promised is not None or step.state.guarantees:
-        step.state.changed_pools.add(event.spec.pool)  # others leave for it, however full the pool is
+        step.state.changed_pools.on(event.spec.pool, ())  # others leave for it, however full the pool is
     if job.holds:
         set_hold_timers(step.timers, job)
         dependencies.enter(step, job)

@@ -83,7 +83,8 @@ class PoolJobs:
     elastic: int = 0  # how many may have several sizes
     homes: Counter[str] = field(default_factory=Counter)  # how many wait parked to come back, by where they may
     _movable: list[tuple[float, JobId]] = field(default_factory=list)
-    _gangs: list[tuple[float, JobId]] = field(default_factory=list)
+    # of these gangs on one node, by how many GPUs they have and whether they may span nodes
+    _gangs: dict[tuple[int, bool], list[tuple[float, JobId]]] = field(default_factory=dict)
 
     def past_min_runtime(self, now_s: float, quantum_s: float, since_s: float = -inf) -> Iterator[JobId]:
         """Jobs that may be stopped and have run for a quantum, which they had not yet at the other time."""
@@ -92,9 +93,10 @@ class PoolJobs:
             before = self.count_past_min_runtime(since_s, quantum_s)
         return (job for _, job in islice(self._movable, before, count))
 
-    def gangs_past_min_runtime(self, now_s: float, quantum_s: float) -> Iterator[JobId]:
-        """Those of them with several GPUs, all on one node."""
-        return (job for began_s, job in self._gangs if began_s + quantum_s <= now_s)
+    def gangs_past_min_runtime(self, now_s: float, quantum_s: float, most: int) -> Iterator[JobId]:
+        """Those of them with several GPUs, all on one node, that have so many at most or may span nodes."""
+        lines = [line for (gpus, may_span), line in self._gangs.items() if may_span or gpus <= most]
+        return (job for line in lines for began_s, job in line if began_s + quantum_s <= now_s)
 
     def has_past_min_runtime(self, now_s: float, quantum_s: float) -> bool:
         """Whether there is one."""
@@ -140,7 +142,7 @@ class PoolJobs:
             insort(self._movable, _start(job))
             self.stoppable += job.effective.preemptible
             if _is_gang(job):
-                insort(self._gangs, _start(job))
+                insort(self._gangs_of(job), _start(job))
 
     def _drop(self, job: Job) -> None:
         if job.placement is None or job.home:
@@ -158,7 +160,10 @@ class PoolJobs:
             del self._movable[bisect_left(self._movable, _start(job))]
             self.stoppable -= job.effective.preemptible
             if _is_gang(job):
-                del self._gangs[bisect_left(self._gangs, _start(job))]
+                del self._gangs_of(job)[bisect_left(self._gangs_of(job), _start(job))]
+
+    def _gangs_of(self, job: Job) -> list[tuple[float, JobId]]:
+        return self._gangs.setdefault((job.gpu_count, job.effective.multi_node), [])
 
     def _count(self, job: Job, change: int) -> None:
         spec, gpus = job.effective, job.gpu_count

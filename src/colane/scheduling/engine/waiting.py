@@ -7,8 +7,7 @@ have had their turn, and then had a GPU to itself.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from itertools import islice
+from collections.abc import Sequence
 from math import ceil, inf
 from typing import Final, NamedTuple
 
@@ -25,24 +24,6 @@ from colane.scheduling.engine.live import LiveJobs
 
 SHARED_MAX: Final = 2.0
 """What a GPU does with several jobs is believed to be no more than so many times what it does with one."""
-
-SAMPLE_MAX: Final = 512  # of more live jobs every second, third, ... is looked at to tell what is left of all
-
-
-def all_work(draft: Draft, pool: str, left_s: Callable[[Job], float]) -> Callable[[], float]:
-    """In how many seconds the GPUs of a pool could do all that is left there, worked out when first asked for."""
-    known: list[float] = []
-
-    def drains_s() -> float:
-        if not known:
-            live = draft.view.derived(LiveJobs)
-            jobs = live.pool(pool).jobs
-            every = max(1, ceil(len(jobs) / SAMPLE_MAX))
-            work_s = sum([left_s(job) * job.gpu_count for job in islice(jobs.values(), 0, None, every)], 0.0)
-            known.append(every * work_s / (SHARED_MAX * max(1, live.usable_gpus(draft.view, pool))))
-        return known[0]
-
-    return drains_s
 
 
 class Waits:

@@ -38,7 +38,7 @@ from colane.scheduling.engine.live import LiveJobs
 from colane.scheduling.engine.moving_costs import STOP_S
 from colane.scheduling.engine.times import Expected, attained_gpu_s
 from colane.scheduling.engine.unended import expected_now
-from colane.scheduling.engine.waiting import SHARED_MAX, all_work
+from colane.scheduling.engine.waiting import SHARED_MAX
 from colane.scheduling.engine.walks import Entry, Starts, WalksByRank, each_ranked, priority_of, ranked
 from colane.scheduling.mechanisms.fairness.users import Users
 from colane.scheduling.orders.alike import AlikeRanks
@@ -171,7 +171,7 @@ class ByShadowPrice:
             weigh=prices.of, gpu_price=prices.of_gpu, firsts=firsts, line=line, plan_walks=plan_walks,
             weighs_first_most=owed is None and (not is_by_left or not self.makespan_weight),
             soonest_end_s=soonest_end(draft, pool, left_s) if self.objective is Objective.MAKESPAN else None,
-            drains_s=None if self.objective is Objective.MAKESPAN else all_work(draft, pool, left_s),
+            drains_s=None if self.objective is Objective.MAKESPAN else prices.drains_s,
             awaits=self.awaits and is_by_left, exchanges=is_by_left, held=held,
         )  # fmt: skip
 
@@ -303,6 +303,10 @@ class Prices:
         if self._objective is not Objective.MAKESPAN:
             return ranked.behind(self._rank(job)) / self._gpus
         return ranked.behind(FIRST_OF_ALL) / self._gpus / self.of(job)
+
+    def drains_s(self) -> float:
+        """In how many seconds the GPUs of the pool could do all that is left there."""
+        return self._all_ranked().work_s / (SHARED_MAX * self._gpus)
 
     def _price(self, job: Job) -> float:
         ranked, price = self._all_ranked(), 1.0

@@ -26,7 +26,6 @@ from colane.scheduling.engine.live import LiveJobs
 from colane.scheduling.engine.moving_costs import STOP_S, dearness
 from colane.scheduling.engine.sized_rates import goodput, most_on_a_node
 from colane.scheduling.engine.times import gpu_type_of
-from colane.scheduling.engine.waiting import SAMPLE_MAX
 from colane.scheduling.mechanisms.elastic.reach import reach_of, usable
 from colane.scheduling.mechanisms.elastic.running import elastic_jobs
 from colane.scheduling.mechanisms.elastic.share_out import variance
@@ -78,6 +77,9 @@ class PricedSizes:
 
 
 PRICED_SIZES: Final = PricedSizes()
+
+SAMPLE_MAX: Final = 512  # of more live jobs every second, third, ... is asked when it ends
+SAMPLE_SEEN_MAX: Final = 128  # the same where no more is looked at than what has changed
 
 VARIANCE_MOST: Final = 0.25  # no speeds between 0 and 1 vary by more
 
@@ -220,7 +222,8 @@ class SizeCosts:
         if found is None:
             draft, found = self._draft, list[tuple[float, int]]()
             jobs = draft.view.derived(LiveJobs).pool(self._context.pool).jobs
-            every = max(1, ceil(len(jobs) / SAMPLE_MAX))
+            news = draft.view.news(self._context.pool)
+            every = max(1, ceil(len(jobs) / (SAMPLE_MAX if news is None else SAMPLE_SEEN_MAX)))
             for job in islice(jobs.values(), 0, None, every):
                 if job.gpus_held and draft.load(job.gpus_held[0]).gpu.type == kind:
                     left_s = None if job.spec.kind is JobKind.INFERENCE else self._queue.left_s(job)  # a server stays

@@ -125,7 +125,7 @@ class BoundPreemption(BoundSourceDefaults):
         """None while nothing comes free and no job may be stopped; of very many classes those first in the order.
 
         Where a plan may look at no more than what has changed, others than those of jobs that came, and of those for
-        which jobs are leaving, are asked only where GPUs changed or more jobs may be stopped; none where none could.
+        which jobs are leaving, are asked only where GPUs opened or more jobs may be stopped; none where none could.
         """
         if self._survey.is_empty:
             return {}
@@ -134,7 +134,7 @@ class BoundPreemption(BoundSourceDefaults):
         news, now_s, quantum_s, asked = self._news, self._draft.now_s, self._context.queue.quantum_s, CLASSES_MAX
         if news is not None:  # there may be more room than before where GPUs changed, or more jobs may be stopped
             newly = next(self._live.past_min_runtime(now_s, quantum_s, news.since_s), None)
-            asked = CLASSES_SEEN_MAX if news.gpus or newly is not None else 0
+            asked = CLASSES_SEEN_MAX if newly is not None or any(map(self._survey.opens, news.gpus)) else 0
         if not self._samples:
             return classes
         found = classes

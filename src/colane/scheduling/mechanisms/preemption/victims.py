@@ -126,6 +126,14 @@ class VictimSurvey:
         victims = [] if rank[1:] and rank[-1] == -inf else [jobs[victim] for victim in unit.jobs]
         return all(one.spec.priority < job.spec.priority or self._queue.yields(job, one) for one in victims)
 
+    def opens(self, gpu: GpuId) -> bool:
+        """Whether more may be had of a GPU that changed: of no jobs, or of such as may be stopped or leave for none."""
+        view, latest_s = self._draft.view, self._draft.now_s - self._queue.quantum_s
+        here = [view.jobs[job] for job in view.gpus[gpu].jobs] if gpu in view.gpus else []
+        if any(job.is_leaving for job in here):
+            return any(job.is_leaving and job.preempted_for is None for job in here)
+        return not here or any(job.is_movable and ran_since_s(job) <= latest_s for job in here)
+
     @property
     def open_nodes(self) -> list[NodeVictims]:
         """Nodes on which something comes free, or is, that is not kept for a job."""

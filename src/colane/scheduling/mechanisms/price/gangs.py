@@ -135,10 +135,10 @@ class GangMoves(UsualMoving):
             return []
         found = {job.id: job for job in elastic}
         live = view.derived(LiveJobs).pool(context.pool)
-        gangs = live.gangs_past_min_runtime(draft.now_s, context.queue.quantum_s) if self.moves else ()
         most = max([draft.free((context.pool, kind)).most_free for kind in view.gpu_types(context.pool)])
-        able = [view.job(job_id) for job_id in gangs]
-        found.update({job.id: job for job in able if job.gpu_count <= most or job.effective.multi_node})
+        if self.moves:
+            gangs = live.gangs_past_min_runtime(draft.now_s, context.queue.quantum_s, most)
+            found.update({job_id: view.job(job_id) for job_id in gangs})
         found.update({job_id: view.job(job_id) for job_id in scattered})
         return list(found.values())
 

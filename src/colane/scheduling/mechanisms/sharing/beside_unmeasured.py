@@ -60,7 +60,6 @@ class BoundUnmeasured(BoundSourceDefaults):
     """
 
     def __init__(self, context: SchedulingContext, jobs_per_gpu_max: int) -> None:
-        self.has_grown = True
         self._draft = context.draft
         self._pool = context.pool
         self._values = SharingValues(context.draft, context.pool, jobs_per_gpu_max - 1, context.queue)
