@@ -46,6 +46,13 @@ def test_the_order_says_which_goes_first(rank: float, starts_s: float) -> None:
     assert said[ROLLED] == starts_s
 
 
+def test_of_one_rank_what_runs_goes_first() -> None:
+    """As under LAS, where one that waits takes the place of later queues alone."""
+    runs = present(2, 100.0, runs=True)._replace(stays=False)
+    _, said = asked(present(1, 50.0), runs, gpus=1, of=1)
+    assert said[ROLLED] == 100.0
+
+
 def test_one_job_of_unknown_length_leaves_none_without_an_answer() -> None:
     _, said = asked(present(1, runs=True, gpus=2), present(2, 50.0), present(3), of=3)
     assert all(0 < one < FAR_S for one in (said[ROLLED], said[BY_MEANS]))

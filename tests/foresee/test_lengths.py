@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 
@@ -113,6 +115,27 @@ def test_counts_that_grow_with_time_are_begun_anew_before_they_are_too_large() -
         known.ended(number, 500.0, number * 10 * 86_400.0 + 500)
     assert known.mean_s(1) == pytest.approx(1500, rel=0.6)
     assert max(known._jobs) < 3 * WEIGHT_MAX
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_those_that_run_for_months_are_as_few_as_they_were_among_all_that_came(again: bool) -> None:
+    """Of 20,000 jobs a hundred run still; draws are as the others were, also after a restart."""
+    known, random = LearntLengths(), np.random.default_rng(6)
+    runs = list(range(0, 20_000, 200))
+    lengths_s = random.lognormal(7, 0.5, 20_000)
+    for number, length_s in enumerate(lengths_s.tolist()):
+        known.submitted(number, "ann", 4, 600.0 * number)
+        if number not in runs:
+            known.ended(number, length_s, 600.0 * number + length_s)
+    if again:
+        known, kept = LearntLengths(), json.loads(json.dumps(known.kept()))
+        known.take_back(kept)
+        for number in runs:
+            known.submitted(number, "ann", 4, 600.0 * number)
+    now_s = 600.0 * 20_000
+    known.submitted(20_000, "ann", 3, now_s)  # of their kind, and of their size none came before it
+    found = drawn(known, *[lived(one, now_s - 600.0 * one) for one in runs], lived(20_000, 0.0), times=2000)[:, -1]
+    assert np.quantile(found, 0.97) < 5 * lengths_s.mean()
 
 
 def test_of_no_history_something_is_said_all_the_same() -> None:

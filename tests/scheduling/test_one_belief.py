@@ -19,6 +19,7 @@ from colane.model.phases import Array
 from colane.model.profile import Profile, ProfileKey, Value, ValueSource
 from colane.model.progress import Progress
 from colane.perf.beliefs import Beliefs
+from colane.perf.rate import LaneMate, Situation
 from colane.scheduling.engine.times import Expected
 from colane.scheduling.engine.unended import expected_now
 from colane.scheduling.foresight import Foresight, scene_of
@@ -109,14 +110,21 @@ def test_what_decides_is_what_is_told(kind: str) -> None:
         assert told.p10_s == told.p90_s == told.left_s
 
 
+@pytest.mark.parametrize("shares", [False, True])
 @pytest.mark.parametrize("kind", [kind for kind, (_, by) in KINDS.items() if by is not None])
-def test_starts_are_foreseen_by_the_same(kind: str) -> None:
-    """Steps as they are told, else drawn from the law, no longer than the limit."""
+def test_starts_are_foreseen_by_the_same(kind: str, *, shares: bool) -> None:
+    """Steps as they are told, else drawn from the law, at its present speed, no longer than the limit."""
     scene = Scene(kind)
     job = scene.job()
-    told, core, foresight = scene.told(job), scene.core, Foresight(scene.core.policy)
+    core, foresight = scene.core, Foresight(scene.core.policy)
+    pacing = core.pacing(job.id)
+    if shares:
+        turns = Situation("V100", job.gpu_count, lane_mates=(LaneMate(ProfileKey("f", None, 1, "V100")),))
+        pacing = pacing._replace(rate=core.state.beliefs.rate(job.effective, turns))
+        assert pacing.rate.ratio < 0.6 * core.pacing(job.id).rate.ratio
+    told = left_of(job, core.state.progress.get(job.id), pacing, NOW_S, core.state.beliefs.lengths)
     foresight.meet(core.state, NOW_S)
-    pool = scene_of(core.state, core.policy, "default", NOW_S, core.pacing)
+    pool = scene_of(core.state, core.policy, "default", NOW_S, lambda _: pacing)
     present = next(one for one in pool.present if one.job == job.id)
     drawn = foresight.of("default").lengths.draws(pool.present, pool.law)
     random, place = np.random.default_rng(4), pool.present.index(present)
@@ -127,9 +135,19 @@ def test_starts_are_foreseen_by_the_same(kind: str) -> None:
     elif told.by is LeftBy.LIMIT:
         assert high_s <= (told.left_s or 0.0)
     else:
-        ratio = core.pacing(job.id).rate.ratio
-        said = [(one or 0.0) * ratio for one in (told.p10_s, told.p50_s, told.p90_s)]
-        assert [low_s, middle_s, high_s] == pytest.approx(said, rel=0.2)
+        assert [low_s, middle_s, high_s] == pytest.approx([told.p10_s, told.p50_s, told.p90_s], rel=0.2)
+
+
+@pytest.mark.parametrize(
+    ("policy", "passes"),
+    [("fifo", None), ("easy-backfill", None), ("fifo-skip", ()), ("sjf", ()), ("drf", ()), ("las", (0.0, 0.0))],
+)
+def test_roll_outs_let_jobs_pass_as_the_policy_does(policy: str, passes: tuple[float, ...] | None) -> None:
+    """None where the head of the line holds up all; where others are stopped for them, those of one queue."""
+    scene = Scene("learned family")
+    scene.job()
+    present = scene_of(scene.core.state, create(policy), "default", NOW_S).present
+    assert [one.level for one in present] == [passes] * len(present) != []
 
 
 def test_a_script_is_believed_until_it_has_made_more_steps_than_it_said() -> None:

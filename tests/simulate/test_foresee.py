@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -13,11 +14,12 @@ import pytest
 from colane.cli import app
 from colane.foresee.foreseer import Foreseer
 from colane.foresee.judged import judged
+from colane.foresee.scene import PoolScene
 from colane.lab.simulate.run import Inputs, Run, simulate
 from colane.lab.simulate.world import NeutralWorld
 from colane.lab.traces.workload import TraceJob
 from colane.scheduling.registry import create
-from tests.simulate.scenes import cluster, job, workload
+from tests.simulate.scenes import GIB, cluster, job, workload
 
 
 def bursts(seed: int = 1, many: int = 60) -> list[TraceJob]:
@@ -71,6 +73,21 @@ def test_where_none_that_come_later_pass_no_start_is_put_off_for_such(
     monkeypatch.setattr(Foreseer, "_slower", noted)
     ran(policy, bursts(many=6))
     assert set(found) == {1.0}
+
+
+@pytest.mark.parametrize(("policy", "least"), [("fifo", 1.0), ("fair", 0.25)])
+def test_what_runs_is_foreseen_at_its_present_speed(policy: str, least: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As it is live: under `fair` up to four jobs take turns."""
+    speeds, says = list[float](), Foreseer.say
+
+    def noted(self: Foreseer, scene: PoolScene, asked: Any) -> Any:
+        speeds.extend([one.speed for one in scene.present if one.runs])
+        return says(self, scene, asked)
+
+    monkeypatch.setattr(Foreseer, "say", noted)
+    ran(policy, [replace(one, spec=replace(one.spec, gpu_memory_bytes=GIB)) for one in bursts(many=3)])
+    assert (min(speeds) <= least, max(speeds)) == (True, 1.0)
+    assert policy == "fair" or min(speeds) == 1.0
 
 
 def test_of_a_long_trace_some_submissions_are_quoted(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -248,9 +248,10 @@ class Foreseer:
         """Play the order on in as many worlds as are drawn, as far as the last job that is asked for."""
         present, slots = scene.present, self._slots(scene)
         line = [place for place, one in enumerate(present) if not one.stays and not scene.is_beyond(one)]
-        line.sort(key=lambda place: (present[place].rank, present[place].job))
+        line.sort(key=lambda place: (present[place].rank, not present[place].runs, present[place].job))
         wanted = [at for at, place in enumerate(line) if present[place].job in asked]
-        line = line[: wanted[-1] + 1] if wanted else []
+        levels = [present[place].job if (level := present[place].level) is None else level for place in line]
+        line = line[: len(line) - levels[::-1].index(levels[wanted[-1]])] if wanted else []
         stays = [place for place, one in enumerate(present) if one.stays]
         held = [present[place].gpus for place in stays]
         asks = [min(present[place].gpus, slots) for place in line]
@@ -258,7 +259,7 @@ class Foreseer:
         def roll(left_s: Sequence[float]) -> list[float]:
             running = list(zip([left_s[place] for place in stays], held, strict=True))
             lengths_s = [present[place].in_place_s(left_s[place]) for place in line]
-            return starts_in_s(slots - sum(held), running, asks, lengths_s)
+            return starts_in_s(slots - sum(held), running, asks, lengths_s, levels)
 
         means_s = [one.rest_s(self.lengths.mean_s(one.gpus)) for one in present]
         draws = self.lengths.draws(present, scene.law)

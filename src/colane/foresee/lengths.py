@@ -71,6 +71,7 @@ class LearntLengths:
     def __init__(self) -> None:
         self._rows: dict[tuple[str, int], int] = {}
         self._ended: list[FamilyLengths] = []
+        self._halved_s: list[list[float]] = []  # by kind, when those that had ended came to count half
         self._sums = [0.0] * (len(CLASSES) + 1)
         self._jobs = [0.0] * (len(CLASSES) + 1)
         self._same = [0.0] * len(SAME_PRIOR)
@@ -107,7 +108,10 @@ class LearntLengths:
         if known is None:
             return
         weight, known.length_s = self._weight(now_s), length_s
-        self._ended[known.row] = self._ended[known.row].with_job(length_s)
+        before = self._ended[known.row]
+        self._ended[known.row] = before.with_job(length_s)
+        if self._ended[known.row].jobs < before.jobs:
+            self._halved_s[known.row].append(now_s)
         self._sums[known.size] += weight * length_s
         self._jobs[known.size] += weight
         for place, one in enumerate(known.near):
@@ -118,9 +122,10 @@ class LearntLengths:
 
     def kept(self) -> dict[str, Any]:
         """Return what JSON keeps of it: of neighbours nothing, which those that are live are again."""
-        weight, ended = self._last_weight, self._ended
+        weight, ended, halved_s = self._last_weight, self._ended, self._halved_s
+        rows = {kind: row for kind, row in self._rows.items() if ended[row].bins}
         return {
-            "kinds": [[*kind, list(map(list, ended[row].bins))] for kind, row in self._rows.items() if ended[row].bins],
+            "kinds": [[*kind, list(map(list, ended[row].bins)), halved_s[row]] for kind, row in rows.items()],
             "sums": [one / weight for one in self._sums],
             "jobs": [one / weight for one in self._jobs],
             "same": [one / weight for one in self._same],
@@ -130,8 +135,9 @@ class LearntLengths:
 
     def take_back(self, kept: dict[str, Any]) -> None:
         """Go on from what was kept, before anything else is learnt."""
-        for owner, size, bins in kept["kinds"]:
+        for owner, size, bins, *halved_s in kept["kinds"]:
             row = self._row(str(owner), int(size))
+            self._halved_s[row] = [float(at_s) for each in halved_s for at_s in each]
             known = tuple([LengthBin(int(number), float(jobs)) for number, jobs in bins])
             self._ended[row] = self._ended[row]._replace(bins=known)
         for counts, name in ((self._sums, "sums"), (self._jobs, "jobs"), (self._same, "same"), (self._pairs, "pairs")):
@@ -149,7 +155,15 @@ class LearntLengths:
         known = [self._live[one.job] for one in lived]
         rows = np.array([one.row for one in known], dtype=np.intp)
         had_s = np.array([one.had_s for one in lived])
-        hazards = self._hazards(lived, rows, law)
+        # Of each kind those that run count beside those that ended as these, had they ended as they came, would now.
+        unended: dict[int, dict[int, float]] = {row: {} for row in np.unique(rows).tolist()}
+        for one, job in zip(known, lived, strict=True):
+            age, halved_s, ages = law.age_of(job.had_s), self._halved_s[one.row], unended[one.row]
+            ages[age] = ages.get(age, 0.0) + 0.5 ** (len(halved_s) - bisect_left(halved_s, one.at_s))
+        hazards: dict[int, Floats] = {}
+        for row, ages in unended.items():
+            left = law.outlasts(self._ended[row].family, self._ended[row].bins, ages)
+            hazards[row] = -np.log([1.0, *np.maximum(left, UNLIKELY), UNLIKELY / FAR_TIMES])
         places = {id(one): ids[job] for job, one in self._live.items() if job in ids}
         weight = self._last_weight
         same = [
@@ -166,6 +180,7 @@ class LearntLengths:
         if row is None:
             row = self._rows[key] = len(self._ended)
             self._ended.append(FamilyLengths(owner.partition("|")[2]))
+            self._halved_s.append([])
         return row
 
     def _weight(self, now_s: float) -> float:
@@ -191,18 +206,6 @@ class LearntLengths:
             self._same[gap] += weight
             if place == 0:
                 self._noise.append(apart)
-
-    def _hazards(self, lived: Sequence[PresentJob], rows: NDArray[np.intp], law: LengthEstimates) -> dict[int, Floats]:
-        """Of each kind the cumulative hazard at the edges of bins."""
-        unended: dict[int, dict[int, int]] = {row: {} for row in np.unique(rows).tolist()}
-        for row, one in zip(rows.tolist(), lived, strict=True):
-            if (age := law.age_of(one.had_s)) >= 0:
-                unended[row][age] = unended[row].get(age, 0) + 1
-        found: dict[int, Floats] = {}
-        for row, ages in unended.items():
-            left = law.outlasts(self._ended[row].family, self._ended[row].bins, ages)
-            found[row] = -np.log([1.0, *np.maximum(left, UNLIKELY), UNLIKELY / FAR_TIMES])
-        return found
 
 
 class LengthDraws:
@@ -242,13 +245,15 @@ class LengthDraws:
         """Return the lengths of one world, each at least what the job has had."""
         count = len(self._had_s)
         numbers = np.arange(count)
-        afresh = self._afresh(random)
+        aims, afresh = self._at + random.exponential(size=count), np.empty(count)
+        for row, who in self._of_kind:
+            afresh[who] = np.interp(aims[who], self._hazards[row], EDGES_S)
         which = random.integers(0, NEIGHBOURS, count)
         ratio = np.exp(self._noise[random.integers(0, len(self._noise), count)])
         copies = random.random(count) < self._chance[numbers, which]
         # A neighbour that has ended tells its length at once; those of live ones are known in order of submission.
         # The level is handed on without its noise, else errors of a long sweep would add up to a drift.
-        length: list[float] = afresh.tolist()
+        length: list[float] = np.maximum(afresh, self._had_s).tolist()
         level = list(length)
         place, told_s = self._place[numbers, which], self._told_s[numbers, which]
         had_s = self._had_s.tolist()
@@ -260,10 +265,3 @@ class LengthDraws:
             if base * times > had_s[number]:
                 length[number], level[number] = base * times, base
         return length
-
-    def _afresh(self, random: np.random.Generator) -> Floats:
-        aims = self._at + random.exponential(size=len(self._at))
-        found = np.empty(len(aims))
-        for row, who in self._of_kind:
-            found[who] = np.interp(aims[who], self._hazards[row], EDGES_S)
-        return np.maximum(found, self._had_s)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Hashable, Sequence
 from heapq import heapify, heappop, heappush
+from itertools import groupby
 from typing import Final
 
 from colane.foresee.scene import PoolScene
@@ -12,29 +14,39 @@ FAR_S: Final = 1e8  # what never has room starts after so long
 
 
 def starts_in_s(
-    free: int, running: Sequence[tuple[float, int]], line: Sequence[int], length_s: Sequence[float]
+    free: int,
+    running: Sequence[tuple[float, int]],
+    line: Sequence[int],
+    length_s: Sequence[float],
+    levels: Sequence[Hashable],
 ) -> list[float]:
-    """Return in how many seconds each job of a line starts; none starts before the one in front of it.
+    """Return in how many seconds each job of a line starts; none does while one of a level in front of its waits.
 
     Args:
         free: GPUs that no job has.
         running: In how many seconds which GPUs come free.
         line: GPUs that each asks for, the first first.
         length_s: How long each runs.
+        levels: Of which each is; of one level those that fit pass those that do not.
     """
-    ends, now_s, found = list(running), 0.0, list[float]()
+    ends, now_s, found = list(running), 0.0, [FAR_S] * len(line)
     heapify(ends)
-    for gpus, long_s in zip(line, length_s, strict=True):
-        while free < gpus and ends:
-            at_s, more = heappop(ends)
-            now_s, free = max(now_s, at_s), free + more
-        if free < gpus:
-            now_s = FAR_S
-        while ends and ends[0][0] <= now_s:
-            free += heappop(ends)[1]
-        found.append(now_s)
-        free -= gpus
-        heappush(ends, (now_s + long_s, gpus))
+    for _, level in groupby(range(len(line)), levels.__getitem__):
+        waiting: dict[int, deque[int]] = {}  # of those that ask for as much the first goes first
+        for place in level:
+            waiting.setdefault(line[place], deque()).append(place)
+        while any(waiting.values()):
+            fits = [places[0] for gpus, places in waiting.items() if places and gpus <= free]
+            if fits:
+                place = waiting[line[min(fits)]].popleft()
+                found[place], free = now_s, free - line[place]
+                heappush(ends, (now_s + length_s[place], line[place]))
+            elif not ends:
+                return found
+            else:
+                now_s = max(now_s, ends[0][0])
+                while ends and ends[0][0] <= now_s:
+                    free += heappop(ends)[1]
     return found
 
 
@@ -52,7 +64,7 @@ def middles_s(scene: PoolScene) -> dict[int, tuple[float, float]]:
         [(scene.middle_s(one), one.gpus) for one in runs],
     )  # more are held where jobs share
     in_place_s = [one.in_place_s(rest_s) for one, rest_s in zip(line, left_s, strict=True)]
-    starts_s = starts_in_s(gpus - held, ends, [min(one.gpus, gpus) for one in line], in_place_s)
+    starts_s = starts_in_s(gpus - held, ends, [min(one.gpus, gpus) for one in line], in_place_s, range(len(line)))
     found = {one.job: (0.0, end_s) for one, (end_s, _) in zip(runs, ends, strict=True)}
     for one, start_s, rest_s in zip(line, starts_s, left_s, strict=True):
         first_s, last_s = found.get(one.job, (start_s, 0.0))

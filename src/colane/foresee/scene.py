@@ -22,17 +22,19 @@ class PresentJob(NamedTuple):
     owner: str  # whose jobs are like it, and of which family: `ann|train`
     gpus: int  # it asks for, or has
     had_s: float  # service it has had that counts
-    left_s: float | None  # what it has left where that is told, alone where it is fastest; None where it is not
+    left_s: float | None  # what it has left where that is told, as fast as it goes now; None where it is not
     most_s: float | None  # what it may still run by its limit; None without one
     slice_s: float | None  # after so much more service it loses its place in the order; None where it does not
     runs: bool  # whether it has its GPUs
     stays: bool  # whether none takes them from it
     rank: Rank  # its place in the order
     least_gpus: int = 0  # it would start with, where it can run on fewer
+    level: Rank | None = None  # those of one pass each other where they fit; None passes none
+    speed: float = 1.0  # beside what it runs with, over that alone where it is fastest
 
     def rest_s(self, length_s: float) -> float:
         """What is left of it where it is so long and no length is told, its limit counted."""
-        left_s = max(LEFT_MIN_S, length_s - self.had_s if self.left_s is None else self.left_s)
+        left_s = max(LEFT_MIN_S, (length_s - self.had_s) / self.speed if self.left_s is None else self.left_s)
         return left_s if self.most_s is None else min(left_s, self.most_s)
 
     def in_place_s(self, left_s: float) -> float:

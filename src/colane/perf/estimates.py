@@ -116,7 +116,7 @@ class LengthEstimates(ABC):
         """The same with its distribution."""
 
     @abstractmethod
-    def outlasts(self, family: str, ended: Iterable[tuple[int, float]], unended: Mapping[int, int]) -> list[float]:
+    def outlasts(self, family: str, ended: Iterable[tuple[int, float]], unended: Mapping[int, float]) -> list[float]:
         """Which part of some of the jobs of a family has more than each bin ends with.
 
         Args:

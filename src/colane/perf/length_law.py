@@ -258,7 +258,7 @@ class Law:
             left -= parts[place]
         return EDGES_S[BINS] - age_s
 
-    def outlasts(self, ended: Counts, unended: Mapping[int, int]) -> list[float]:
+    def outlasts(self, ended: Counts, unended: Mapping[int, float]) -> list[float]:
         """Which part of some of its jobs has more than each bin ends with: these count beside the law of all."""
         found, left = list[float](), 1.0
         for part in _mixed(self._parts, ended, unended):
@@ -325,7 +325,7 @@ def _mean_law(grid: _Grid, cells: list[float], kinds: list[float], common: list[
     return [part * one for one in found]
 
 
-def _mixed(law: list[float], ended: Counts, unended: Mapping[int, int]) -> list[float]:
+def _mixed(law: list[float], ended: Counts, unended: Mapping[int, float]) -> list[float]:
     """The same with the family's own jobs; those that have not ended are spread over what is beyond what they had."""
     if not ended and not unended:
         return law

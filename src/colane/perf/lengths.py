@@ -102,7 +102,7 @@ class Lengths(LengthKnowledge):
         law, age = self._law(family), age_of(had_s)
         return Rest(law.left_s(age), *[law.quantile_s(age, part) for part in (0.1, 0.5, 0.9)])
 
-    def outlasts(self, family: str, ended: Iterable[tuple[int, float]], unended: Mapping[int, int]) -> list[float]:
+    def outlasts(self, family: str, ended: Iterable[tuple[int, float]], unended: Mapping[int, float]) -> list[float]:
         return self._law(family).outlasts(ended, unended)
 
     def age_of(self, had_s: float) -> int:

@@ -28,6 +28,8 @@ from colane.foresee.widen import BURST_S
 from colane.model.arrays import number_of
 from colane.model.job import Job, JobId, JobKind, JobState
 from colane.model.phases import DependsOn, Hold, HoldKind
+from colane.scheduling.admissions.backfill import Backfill
+from colane.scheduling.admissions.line import HeadOfLine
 from colane.scheduling.engine.loop import Composed
 from colane.scheduling.engine.times import Expected, kept_times
 from colane.scheduling.engine.walks import in_line
@@ -304,19 +306,22 @@ def present_of(policy: Policy, draft: Draft, pool: str, pace: Pace | None = None
     stops, now_s = policy.min_runtime_before_preemption_s < inf, draft.now_s
     las = policy.order if isinstance(policy, Composed) and isinstance(policy.order, LeastAttained) else None
     queues_gpu_s = [] if las is None else sorted(las.queues_gpu_s)
+    admits = policy.admits if isinstance(policy, Composed) else [HeadOfLine()]
+    blocks = any(isinstance(one, Backfill) or (isinstance(one, HeadOfLine) and one.strict) for one in admits)
 
     def present(job: Job) -> PresentJob:
         spec, gpus = job.effective, job.gpu_count
         runs = job.placement is not None and not job.is_waiting
-        left_s = expected.left_s(job) if times.predicted_s(spec) is not None else None
+        left_s, speed = expected.left_s(job) if times.predicted_s(spec) is not None else None, 1.0
         if runs and pace is not None:
             pacing = pace(job.id)
-            told = left_of(job, draft.view.progress(job.id), pacing, now_s)
+            told, speed = left_of(job, draft.view.progress(job.id), pacing, now_s), pacing.rate.ratio or 1.0
             if told.by is LeftBy.STEPS:
                 left_s = told.p50_s
             elif left_s is not None:
-                left_s /= pacing.rate.ratio or 1.0
+                left_s /= speed
         attained_gpu_s = attained_s(job, now_s) * gpus if queues_gpu_s else 0.0
+        rank = order.rank(job) if las is None else order.rank(job)[:2]  # among equals the first to come anyhow
         return PresentJob(
             job.id,
             owner_of(job),
@@ -327,8 +332,10 @@ def present_of(policy: Policy, draft: Draft, pool: str, pace: Pace | None = None
             next(((one - attained_gpu_s) / gpus for one in queues_gpu_s if one > attained_gpu_s), None),
             runs,
             runs and not (stops and spec.preemptible and not job.is_leaving),
-            order.rank(job) if las is None else order.rank(job)[:2],  # among equals the first to come anyhow
+            rank,
             min(spec.sizes, default=0),
+            None if blocks else rank if stops else (),
+            speed,
         )
 
     return present

@@ -148,7 +148,7 @@ class Foresees:
         new, self._new = self._new, []
         for job in [self._core.state.jobs[one] for one in new if one in self._core.state.jobs]:
             if self._random.random() < self._chance and job.is_waiting:
-                self._foresight.keep(self._foresight.say(self._core.state, [job], now_s))
+                self._foresight.keep(self._foresight.say(self._core.state, [job], now_s, self._core.pacing))
             self._foresight.rank(self._core.state, job, now_s)
 
     def started(self, process: Process, co_runners: Sequence[Running]) -> None:
