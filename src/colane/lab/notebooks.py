@@ -6,7 +6,7 @@ import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from colane.lab.studies.file import Extra, StudyError, read_plan
 from colane.lab.studies.run import look, results, simulate_missing, tables, write_results
@@ -48,7 +48,10 @@ def study(
         ValueError: Something that it names is not there or not right.
         KeyboardInterrupt: It was interrupted; what had ended is kept.
     """
-    pandas = _pandas()
+    try:
+        import pandas  # noqa: ICN001, PLC0415 - an extra
+    except ImportError as error:
+        raise ImportError("colane.lab needs pandas: pip install 'colane[lab]'") from error
     plan = read_plan(Path(path))
     folder = plan.path.with_suffix("") if out is None else Path(out)
     found = look(plan, folder)
@@ -77,11 +80,3 @@ def study(
         sentences=made.sentences,
         notes=made.notes,
     )
-
-
-def _pandas() -> Any:  # noqa: ANN401 - a module
-    try:
-        import pandas as pd  # noqa: PLC0415 - an extra
-    except ImportError as error:
-        raise ImportError("colane.lab needs pandas: pip install 'colane[lab]'") from error
-    return pd

@@ -52,8 +52,10 @@ def take_kernels(scheduler: Client, subject: Subject, path: Path, out: Path | No
         output.print_json(_object(subject, profile, trace, files))
         return
     output.print_fields(_fields(subject, trace))
-    for line in _kept(profile, trace):
-        output.say(line)
+    pairs = (("C", profile.occupancy, trace.occupancy), ("M", profile.bandwidth, trace.bandwidth))
+    for name, kept, found in pairs:  # which of the trace's values are not the ones that are kept
+        if kept is not None and found is not None and kept.by != trace.by:
+            output.say(f"the profile keeps {name} = {kept.value:.3g}, {kept.source.value} by {kept.by or 'the agent'}")
     if files:
         output.say(f"page: {files[0]}; figures in {files[0].parent}: {len(files) - 2}")
 
@@ -72,16 +74,6 @@ def _fields(subject: Subject, trace: KernelTrace) -> list[tuple[str, str]]:
 
 def _number(value: float | None, by: str) -> str:
     return f"not in the trace of {by}" if value is None else f"{value:.3g} % us over two steps ({by})"
-
-
-def _kept(profile: Profile, trace: KernelTrace) -> list[str]:
-    """Say which of the trace's values are not the ones that are kept."""
-    pairs = (("C", profile.occupancy, trace.occupancy), ("M", profile.bandwidth, trace.bandwidth))
-    return [
-        f"the profile keeps {name} = {kept.value:.3g}, {kept.source.value} by {kept.by or 'the agent'}"
-        for name, kept, found in pairs
-        if kept is not None and found is not None and kept.by != trace.by
-    ]
 
 
 def _object(subject: Subject, profile: Profile, trace: KernelTrace, files: list[Path]) -> dict[str, Any]:

@@ -265,7 +265,11 @@ def _charts(study: Study) -> Iterator[Chart]:
         ("jct_cdf", "end_s", "How long jobs took", "submission to end", "Submission to end (JCT)."),
         ("queue_cdf", "first_start_s", "How long jobs waited", "waiting in the queue", "Submission to first start."),
     ):
-        found_s = {policy: _of_seeds(study, policy, "submit_s", end) for policy in runs}
+        every = {policy: [run.columns for run, _ in study.of(policy)] for policy in runs}  # those of all seeds
+        found_s = {
+            policy: np.concatenate([(getattr(c, end) - c.submit_s)[c.succeeded] for c in own])
+            for policy, own in every.items()
+        }
         yield Chart(key, plots.cdf(found_s, title=title, quantity=quantity), caption + pooled)
     curves = {policy: run.curves for policy, run in runs.items() if run.curves.at_s.size}
     if curves:
@@ -288,12 +292,6 @@ def _charts(study: Study) -> Iterator[Chart]:
         caption = f"Which job ran when on which GPU; jobs that shared one are stacked within its band.{one}"
         panels = [_panel(run, study.jobs[run.seed]) for run in readable]
         yield Chart("gantt", timeline.timeline(panels), caption, wide=True)
-
-
-def _of_seeds(study: Study, policy: str, from_s: str, to_s: str) -> Floats:
-    """Time between two columns of the jobs that succeeded, of all seeds."""
-    every = [run.columns for run, _ in study.of(policy)]
-    return np.concatenate([(getattr(c, to_s) - getattr(c, from_s))[c.succeeded] for c in every])
 
 
 def _panel(run: SimulatedRun, jobs: Mapping[int, TraceJob]) -> timeline.Panel:

@@ -306,6 +306,8 @@ def simulate(
             states.append(write(ready, {"world": inputs.world, "policy": inputs.policy}))
 
         ledger = driver.run(driver.now_s + inputs.lasts_s, keep)
+    waiting = () if ledger.interrupted else driver.core.state.jobs.values()  # for ever
+    first = min(waiting, key=lambda job: (-job.spec.priority, job.id), default=None)
     return Run(
         policy=inputs.policy.name,
         ledger=ledger,
@@ -322,7 +324,7 @@ def simulate(
         measurements=tuple(accuracy.measurements),
         wall_s=perf_counter() - start_s,
         lacks=lacks,
-        stuck="" if ledger.interrupted else _stuck(driver),
+        stuck="" if first is None else f"{first.spec.name}: {sentence_of(driver.core.why(first.id, driver.now_s))}",
         guards=None if guards is None else guards.counts,
         is_as_published=is_as_published(inputs.policy),
         foretold=None if foresight is None else foresight.foretold,
@@ -352,9 +354,3 @@ def _prepared(inputs: Inputs, jobs: Sequence[TraceJob]) -> Prepared:
 def is_as_published(policy: Policy) -> bool:
     """Whether a policy is in the form in which it was published, without guards of ours."""
     return isinstance(policy, Composed) and policy.is_as_published
-
-
-def _stuck(driver: Driver) -> str:
-    """The first job that waits for ever, and why."""
-    job = min(driver.core.state.jobs.values(), key=lambda job: (-job.spec.priority, job.id), default=None)
-    return "" if job is None else f"{job.spec.name}: {sentence_of(driver.core.why(job.id, driver.now_s))}"
