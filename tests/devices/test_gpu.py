@@ -11,7 +11,7 @@ from typing import Any
 import pynvml
 import pytest
 
-from colane.devices import DeviceSpecError, MemoryUse, NvmlDevices, OwnProcesses, discover, gpm, gpu, pids, rates
+from colane.devices import DeviceSpecError, MemoryUse, NvmlDevices, OwnProcesses, discover, gpm, gpu, pids
 from colane.devices import known as known_gpus
 from colane.devices.nvml import NO_DRIVER, Nvml, NvmlUnavailableError
 from colane.devices.types import HostFacts
@@ -249,16 +249,16 @@ def test_occupancy_and_bandwidth_between_two_samples(monkeypatch: pytest.MonkeyP
 
 def test_a_gpu_before_hopper_tells_at_least_when_it_was_busy(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
-    monkeypatch.setattr("colane.devices.rates.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("colane.devices.gpm.time.monotonic", lambda: now[0])
     _, devices = devices_of(FakeGpu("GPU-a", gpm=False))
     assert devices.utilization_by == "nvml-utilization"
     assert devices.utilization() == {}
-    now[0] += rates.WINDOW_MIN_S / 2
+    now[0] += gpm.RENEWED_S / 2
     assert devices.utilization() == {}, "too soon: the driver has nothing new"
     now[0] += 2.0
     used = devices.utilization()[0]
     assert (used.occupancy_ratio, used.bandwidth_ratio) == (0.8, 0.3)
-    assert used.window_s == pytest.approx(2.0 + rates.WINDOW_MIN_S / 2)
+    assert used.window_s == pytest.approx(2.0 + gpm.RENEWED_S / 2)
 
 
 def test_a_value_that_is_no_number_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from colane.listening import protocol, serving, turnstile
+from colane.listening import protocol, serving, standing
 from colane.server.http import door as shares
 from tests.agent.waiting import until
 from tests.listening.kinds import BEGUN, ENDLESS, JSON, NOISE
@@ -404,11 +404,11 @@ def test_answers_to_strangers_are_spaced_and_the_others_are_not(here: Listeners,
     ) as known:
         held = [listener.connect() for _ in range(50)]
         begun_s = time.monotonic()
-        while answered < turnstile.BURST + 150:
+        while answered < standing.BURST + 150:
             for one in held:
                 one.sendall(ask)
             assert known.get("/nodes").status_code == 200
             answered += sum(status_on(one) == 200 for one in held)
-        assert answered <= turnstile.BURST + (time.monotonic() - begun_s) * turnstile.PACE_PER_S + len(held)
+        assert answered <= standing.BURST + (time.monotonic() - begun_s) * standing.PACE_PER_S + len(held)
     for one in held:
         one.close()

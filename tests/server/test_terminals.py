@@ -11,8 +11,7 @@ import pytest
 
 from colane.api.terminals import TerminalBody
 from colane.server.board.read_model import AgentDoor
-from colane.server.views.logs import Chunk, LogPlace
-from colane.server.views.terminals import WAITS_OF_ONE_MAX, Terminals
+from colane.server.views.logs import WAITS_OF_ONE_MAX, Chunk, LogPlace, Terminals
 from tests.server.harness import node, world
 from tests.server.test_users import guest
 

@@ -155,19 +155,13 @@ class Reporter:
         except Exception as error:  # noqa: BLE001  # whatever it is, a restart goes on from the state where it is saved
             recorder.debug(f"the ranks cannot go on as fewer: {error!r}")
             return has_failed
-        self._as_fewer(ranks, occasions, self._rebuild, is_one=is_one)
-        return True
-
-    def _as_fewer(
-        self, ranks: int, occasions: saving.Occasions, rebuild: Callable[[], object], *, is_one: bool
-    ) -> None:
-        """The smaller group is formed; a rank that is no part of it leaves here."""
         if not is_one:
             occasions.leaves()
             raise SystemExit(reforming.LEFT)
-        rebuild()
+        self._rebuild()
         if self._recorder is not None:
             self._recorder.formed(ranks)
+        return True
 
     def _tell(self, problem: OSError | None) -> None:
         if problem is not None and sys.stderr is not None:

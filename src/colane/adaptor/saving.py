@@ -26,7 +26,6 @@ NOT_DUE, DUE, ASKED = 0, 1, 2
 
 TYPE_CHECKING = False  # as `typing` has it, which costs milliseconds to import
 if TYPE_CHECKING:
-    import io
     from collections.abc import Callable
     from types import FrameType
 
@@ -127,14 +126,10 @@ def end_uncollected() -> None:
         return
     for thing in gc.get_objects():
         if issubclass(type(thing), io.IOBase):
-            _flush(thing)
+            try:
+                if not thing.closed and thing.writable():
+                    thing.flush()
+            except Exception:  # noqa: BLE001, S110 - as the interpreter, which would go on as well
+                pass
     gc.disable()
     gc.freeze()
-
-
-def _flush(file: io.IOBase) -> None:
-    try:
-        if not file.closed and file.writable():
-            file.flush()
-    except Exception:  # noqa: BLE001, S110 - as the interpreter, which would go on as well
-        pass

@@ -22,8 +22,7 @@ from colane.agent.running import stacks
 from colane.agent.running.terminals import TypedWords, at_terminal
 from colane.api.stacks import RawStacksAnswer
 from colane.client.hosts import LOOPBACK_NAMES, host_name
-from colane.listening.standing import standing_of
-from colane.listening.turnstile import Turnstile
+from colane.listening.standing import Turnstile, standing_of
 
 NEXT_OFFSET = "X-Colane-Next-Offset"
 OPEN_PATH = "/health"

@@ -172,7 +172,10 @@ class Agent:
 
     async def reconcile_all(self) -> None:
         """One round: tell of ends, report, and do what the scheduler wants."""
-        await self._tell_of_ill_devices()
+        # Before the ends of jobs: one that died of its GPU did not fail, and its scheduler must know by then.
+        ill = frozenset(gpu.index for gpu in self._devices.observe(self._own()) if not gpu.healthy)
+        if ill != self._ill and await self._contact.report(self._report()) is not None:
+            self._ill = ill
         self._fault.look()
         cores = tuple(sorted(os.sched_getaffinity(0)))
         if cores != self._cores:
@@ -213,12 +216,6 @@ class Agent:
                 loop.call_soon_threadsafe(self.woken.set)
 
         return nudge
-
-    async def _tell_of_ill_devices(self) -> None:
-        """Before the ends of jobs: one that died of its GPU did not fail, and its scheduler must know by then."""
-        ill = frozenset(gpu.index for gpu in self._devices.observe(self._own()) if not gpu.healthy)
-        if ill != self._ill and await self._contact.report(self._report()) is not None:
-            self._ill = ill
 
     def _observe(self, desired: Desired) -> dict[Key, AttemptPhase]:
         told = (job.key for job in desired.jobs if self.state.is_delivered(job.key))

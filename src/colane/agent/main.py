@@ -72,7 +72,11 @@ async def serve(
     Raises:
         AgentError: It cannot go on; the message is one line for the person who started it.
     """
-    _check_tls(config)
+    try:
+        if config.tls is not None:
+            config.tls.context()
+    except TlsError as error:
+        raise AgentError(f"--tls-cert: {error}") from error
     devices = _discover(config)
     state = StateDir(config.state_dir, config.grace_s)
     try:
@@ -125,14 +129,6 @@ async def _linked(config: AgentConfig, scheduler: Scheduler | None) -> AsyncIter
         return
     async with AgentLink(config.scheduler_url, config.token) as link:
         yield link
-
-
-def _check_tls(config: AgentConfig) -> None:
-    try:
-        if config.tls is not None:
-            config.tls.context()
-    except TlsError as error:
-        raise AgentError(f"--tls-cert: {error}") from error
 
 
 def _discover(config: AgentConfig) -> Devices:

@@ -72,3 +72,38 @@ class GpmMeter:
         slots = () if answer is None else answer.metrics[: len(_METRICS)]
         told = (s for s in slots if s.nvmlReturn == pynvml.NVML_SUCCESS and math.isfinite(s.value))
         return {s.metricId: min(max(s.value / 100, 0.0), 1.0) for s in told}
+
+
+# -- How busy a GPU is where GPM is missing (before Hopper): NVML's utilization rates.
+
+
+RENEWED_S = 0.2  # the driver renews the rates every sixth of a second to every second, by model
+
+
+class RatesMeter:
+    """Use of one GPU now, by everyone on it, taken to hold since the last call."""
+
+    def __init__(self, nvml: Nvml, handle: Handle) -> None:
+        self._nvml = nvml
+        self._handle = handle
+        self._at_s: float | None = None
+        self.supported = self._read() is not None
+
+    def sample(self) -> Utilization | None:
+        """Give the use since the last call; None at first, too soon after it, or without support."""
+        now_s = time.monotonic()
+        before_s, self._at_s = self._at_s, now_s
+        if before_s is None or not self.supported:
+            return None
+        if now_s < before_s + RENEWED_S:
+            self._at_s = before_s
+            return None
+        ratios = self._read()
+        return None if ratios is None else Utilization(now_s - before_s, *ratios)
+
+    def _read(self) -> tuple[float, float] | None:
+        try:
+            rates = self._nvml.call("nvmlDeviceGetUtilizationRates", self._handle)
+        except GpuLostError:
+            return None
+        return None if rates is None else (rates.gpu / 100, rates.memory / 100)

@@ -10,13 +10,12 @@ from typing import Final
 
 import pynvml
 
-from colane.devices.gpm import GpmMeter
+from colane.devices.gpm import GpmMeter, RatesMeter
 from colane.devices.host import allowed, cores_of_socket
 from colane.devices.makers import NVIDIA
 from colane.devices.nvml import LOST, GpuLostError, Handle, Nvml
 from colane.devices.others import WINDOW_MIN_S, Smoothed
 from colane.devices.pids import is_first_namespace, is_translated
-from colane.devices.rates import RatesMeter
 from colane.devices.topology import read_socket, read_topology
 from colane.devices.types import NOTHING_OWN, HostFacts, MemoryUse, OwnProcesses, Utilization
 from colane.devices.xid import Unreset, XidWatch
@@ -323,7 +322,9 @@ def _instances(nvml: Nvml, handle: Handle) -> list[Handle]:
 
 
 def _read_facts(nvml: Nvml, handle: Handle, parent: Handle, host: HostFacts) -> Gpu:
-    near = _near_cores(nvml, parent, host)
+    words = max(host.cores, default=0) // NVML_CORES_PER_WORD + 1
+    masks = nvml.call("nvmlDeviceGetCpuAffinity", parent, words) or ()
+    near = allowed(host, _set_bits(masks))
     socket = read_socket(nvml, parent, host, near)
     return Gpu(
         index=0,
@@ -339,12 +340,6 @@ def _type(nvml: Nvml, handle: Handle, parent: Handle) -> str:
     """Its name; that of an instance is told from the whole GPU's, whatever the driver says."""
     name = nvml.call_surely("nvmlDeviceGetName", handle) or UNKNOWN_TYPE
     return name if handle is parent or name == UNKNOWN_TYPE or is_instance_type(name) else f"{name} MIG instance"
-
-
-def _near_cores(nvml: Nvml, handle: Handle, host: HostFacts) -> tuple[int, ...]:
-    words = max(host.cores, default=0) // NVML_CORES_PER_WORD + 1
-    masks = nvml.call("nvmlDeviceGetCpuAffinity", handle, words) or ()
-    return allowed(host, _set_bits(masks))
 
 
 def _set_bits(masks: Iterable[int]) -> Iterator[int]:

@@ -31,9 +31,8 @@ from colane.server.tending.counting import ClusterWatch
 from colane.server.tending.foreseeing import Foreseeing
 from colane.server.tending.idle_jobs import IdleRuling
 from colane.server.tending.teller import NotifyTeller
-from colane.server.views.logs import LogReaders
+from colane.server.views.logs import LogReaders, Terminals
 from colane.server.views.overview import OverviewMaker
-from colane.server.views.terminals import Terminals
 from colane.settings.setting import SettingError
 
 log = logging.getLogger(__name__)

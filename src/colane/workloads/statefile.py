@@ -47,7 +47,11 @@ class StateFile:
             OSError: The directory is missing, cannot be written, or its disk is full.
         """
         try:
-            self._write_draft(data)
+            with self._draft.open("wb") as file:
+                file.write(MAGIC + hashlib.sha256(data).digest())
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
         except OSError:
             with suppress(OSError):
                 self._draft.unlink(missing_ok=True)
@@ -69,13 +73,6 @@ class StateFile:
                     yield SavedState(path, _whole(path))
                 except CorruptStateError as error:
                     yield error
-
-    def _write_draft(self, data: bytes) -> None:
-        with self._draft.open("wb") as file:
-            file.write(MAGIC + hashlib.sha256(data).digest())
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
 
 
 def _whole(path: Path) -> bytes:

@@ -34,10 +34,14 @@ def run(job: Mapping[str, Any], log_every: int) -> None:
     """
     device = pick_device(job["device"])
     seed = _determined(job["seed"])
-    _use_given_threads()
+    # As many threads as the agent gave: there may be one number for each nesting level.
+    given = os.environ.get("OMP_NUM_THREADS", "").split(",")[0]
+    if given.isdecimal() and int(given) > 0:
+        torch.set_num_threads(int(given))
     model = models.build(job["model_name"], job["num_class"], job["width"]).to(device)
     optimizer = make_optimizer(job, model)
-    samples = _samples(job)
+    folder = Path(job["dataset_path"]).expanduser()
+    samples = data.load(job["dataset"], folder, job["num_class"], job["image_size"], job["seed"] or 0)
     steps = colane.attach(total_steps=job["iters"])
     job = {**job, "batch_size": steps.batch_size(job["batch_size"])}
     say(_title(job, model, device))
@@ -118,18 +122,6 @@ def _determined(seed: int | None) -> int:
     torch.manual_seed(seed)
     torch.backends.cudnn.deterministic = True
     return seed
-
-
-def _use_given_threads() -> None:
-    """Use as many threads as the agent gave; OMP_NUM_THREADS may list one number per nesting level."""
-    given = os.environ.get("OMP_NUM_THREADS", "").split(",")[0]
-    if given.isdecimal() and int(given) > 0:
-        torch.set_num_threads(int(given))
-
-
-def _samples(job: Mapping[str, Any]) -> data.Samples:
-    folder = Path(job["dataset_path"]).expanduser()
-    return data.load(job["dataset"], folder, job["num_class"], job["image_size"], job["seed"] or 0)
 
 
 def _batches(

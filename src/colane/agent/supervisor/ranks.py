@@ -94,8 +94,10 @@ class LocalRanks:
                 ends.add(status)
             if rank is not None and status not in {0, LEFT_STATUS} and first in {0, SAVED_STATUS}:
                 first = status
-                if status != SAVED_STATUS:
-                    self._end_with(rank, status)
+                if status != SAVED_STATUS and self._ranks and not self._stopped:  # others would wait for it for ever
+                    say(f"rank {rank} {ending(status)}; the other ranks of the job are stopped")
+                    self._kill(signal.SIGTERM)
+                    signal.setitimer(signal.ITIMER_REAL, self._grace_s)
         signal.setitimer(signal.ITIMER_REAL, 0)
         return LEFT_STATUS if ends == {LEFT_STATUS} else first
 
@@ -124,13 +126,6 @@ class LocalRanks:
         threads = dict.fromkeys(self._pools, binding.threads) if binding.threads else {}
         ranks = {"RANK": self._first_rank + local, "LOCAL_RANK": local, "LOCAL_WORLD_SIZE": len(self._bindings)}
         return {**os.environ, **threads, **{name: str(value) for name, value in ranks.items()}}
-
-    def _end_with(self, rank: int, status: int) -> None:
-        """One has failed: the others would wait for it for ever."""
-        if self._ranks and not self._stopped:
-            say(f"rank {rank} {ending(status)}; the other ranks of the job are stopped")
-            self._kill(signal.SIGTERM)
-            signal.setitimer(signal.ITIMER_REAL, self._grace_s)
 
     def _stop(self, _number: int, _frame: FrameType | None) -> None:
         """The shim stops the job: it has told every rank, and kills after the grace time."""

@@ -83,7 +83,9 @@ def up(start: ServiceStart) -> None:
         _judge(topology)
     elif devices is not None and is_local:
         _judge_devices(devices)
-    _judge_limits(server)
+    from colane.server.config import file_rules  # noqa: PLC0415 - imported late
+
+    file_rules(server)
     for each in (agent, agents):
         judge_heartbeat(each, server[table.LEASE])
     if server[table.STANDBY]:
@@ -203,13 +205,6 @@ def _judge_pilots(mode: Values) -> None:
         shlex.split(mode[table.SLURM_OPTIONS] or "")
     except ValueError as error:
         raise mode.fault(table.SLURM_OPTIONS, error) from error
-
-
-def _judge_limits(server: Values) -> None:
-    """Refuse limits and channels that the scheduler could not read, before anything is started."""
-    from colane.server.config import file_rules  # noqa: PLC0415 - imported late
-
-    file_rules(server)
 
 
 def _judge_devices(devices: str) -> None:

@@ -90,19 +90,14 @@ def meant_option(option: str, known: Sequence[str], command: str) -> str:
     elif len(option) > 2:
         near = _same(OPTIONS, option, known) or nearest(option, known)
     else:
-        near = _by_letter(option, known)
+        other_case = [name for name in known if name == option.swapcase()]
+        longer = [name for name in known if name.startswith(f"--{option[1].lower()}")]
+        near = other_case + _same(SHORT, option, known) or longer[:LETTER_MAX]
     return f"did you mean {' or '.join(near)}?" if near else ""
 
 
 def _same(table: Sequence[tuple[str, Sequence[str]]], option: str, known: Sequence[str]) -> list[str]:
     return [ours for words, all_ours in table if option in words.split() for ours in all_ours if ours in known]
-
-
-def _by_letter(option: str, known: Sequence[str]) -> list[str]:
-    """Return what one letter stands for: in the other case, in another system, or the longer options of it."""
-    other_case = [name for name in known if name == option.swapcase()]
-    longer = [name for name in known if name.startswith(f"--{option[1].lower()}")]
-    return other_case + _same(SHORT, option, known) or longer[:LETTER_MAX]
 
 
 LETTER_MAX: Final = 3  # more options than that of one letter are no help

@@ -23,7 +23,6 @@ from colane.server.http import (
     routes_records,
     routes_samples,
     routes_seeing,
-    routes_tokens,
 )
 from colane.server.http.batch_body import refused_of
 from colane.server.http.door import Gate, GateRules, refusal_response
@@ -70,7 +69,7 @@ def create_app(service: Service, rules: GateRules) -> FastAPI:
     app = _App(title="Colane scheduler", version=own_version(), docs_url=None, redoc_url=None, telemetry=NO_TELEMETRY)
     app.state.service = service
     app.state.sessions = rules.sessions
-    own = routes_nodes, routes_jobs, routes_records, routes_tokens, routes_samples, routes_seeing, routes_pages
+    own = routes_nodes, routes_jobs, routes_records, routes_samples, routes_seeing, routes_pages
     for routes in own:
         app.router.routes.extend(routes.router.routes)  # finding a route in included routers costs up to 0.2 ms more
     app.router.routes.sort(key=lambda route: not isinstance(route, ShortRoute))  # they are tried in order

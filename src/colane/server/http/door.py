@@ -16,8 +16,7 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from colane.client.hosts import LOOPBACK_NAMES, host_name
-from colane.listening.standing import PEER_UID, standing_of
-from colane.listening.turnstile import Turnstile
+from colane.listening.standing import PEER_UID, Turnstile, standing_of
 from colane.server.ground.access import Caller, Callers, Role
 from colane.server.ground.job_tokens import is_of_job
 from colane.server.ground.problems import RefusedError

@@ -30,7 +30,7 @@ from colane.model.hardware import Drain
 from colane.server.board.turn import Turn
 from colane.server.ground.access import Caller
 from colane.server.ground.problems import RefusedError
-from colane.server.handlers import reserving
+from colane.server.handlers.nodes import reserve_nodes, reserved, unreserve_nodes
 from colane.server.http.agent_routes import (
     FinishedJobsRoute,
     FinishedRoute,
@@ -225,20 +225,20 @@ async def undrain(change: TheChange, name: NamePath) -> JSONResponse:
 async def reservations(service: TheService, caller: TheCaller) -> JSONResponse:
     """Return for which users nodes are kept, and from when to when; what is over is left out."""
     del caller
-    return JSONResponse(reserving.reserved(service.read_model.nodes.values(), service.driver.now()))
+    return JSONResponse(reserved(service.read_model.nodes.values(), service.driver.now()))
 
 
 @verb_route(router, RESERVE, ReservedObject)
 async def reserve(change: TheChange, body: ReserveBody) -> JSONResponse:
     """Reserve nodes."""
-    return await change.done(lambda turn: reserving.reserve(turn, body, change.caller.name), verb=RESERVE)
+    return await change.done(lambda turn: reserve_nodes(turn, body, change.caller.name), verb=RESERVE)
 
 
 @verb_route(router, UNRESERVE, UnreservedAnswer)
 async def unreserve(change: TheChange, name: NamePath) -> JSONResponse:
     """End a reservation."""
     answer = {"unreserved": name}
-    return await change.done(lambda turn: reserving.unreserve(turn, name), answer, UNRESERVE)
+    return await change.done(lambda turn: unreserve_nodes(turn, name), answer, UNRESERVE)
 
 
 @router.put("/node/{name}", responses=answered(NodeObject))

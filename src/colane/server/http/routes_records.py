@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from itertools import islice
 from typing import Annotated, Final
 
-from fastapi import APIRouter, Header, Query, Request
+from fastapi import APIRouter, Header, Path, Query, Request
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 from sse_starlette import EventSourceResponse
 
@@ -22,21 +22,35 @@ from colane.api.records import (
     HealthAnswer,
     ReloadedAnswer,
     RemovedAnswer,
+    RevokedAnswer,
+    TokenAnswer,
+    TokenObject,
     UsageObject,
 )
-from colane.api.wire import AdoptBody, ProfileBody
+from colane.api.wire import AdoptBody, ProfileBody, TokenBody
 from colane.model.field_values import EXACT_MAX
+from colane.server.ground.access import ID_DIGITS
 from colane.server.ground.problems import RefusedError
+from colane.server.handlers import tokens as credentials
 from colane.server.http.refusals import REFUSALS, DeclaredRoute, answered, verb_route
 from colane.server.http.requests import IsKnown, TheCaller, TheChange, TheService
 from colane.server.http.streams import GRACE_S, PING_S, json_items, json_list, sse_lines
 from colane.server.store.store import MEASUREMENTS, PROFILES, AuditLine
 from colane.server.views import listing as shown
 from colane.server.views.listing import Wanted
-from colane.server.views.usage import busy_ratios, usage
+from colane.server.views.used import busy_ratios, usage
 from colane.server.writer import changes
 from colane.server.writer.feed import lines_for
-from colane.verbs.of_others import ADOPT_STORE, DECLARE_PROFILE, FORGET_PROFILES, HAND_OVER, RELOAD, REMOVE_FINISHED
+from colane.verbs.of_others import (
+    ADOPT_STORE,
+    DECLARE_PROFILE,
+    FORGET_PROFILES,
+    HAND_OVER,
+    MAKE_TOKEN,
+    RELOAD,
+    REMOVE_FINISHED,
+    REVOKE_TOKEN,
+)
 
 LABEL_FILTERS_MAX: Final = 16
 LISTED_MAX: Final = 10_000
@@ -230,3 +244,28 @@ async def store_adopt(service: TheService, caller: TheCaller, body: AdoptBody) -
     """Go on from a store that lacks changes."""
     caller.demand_operator(ADOPT_STORE.operators)
     return JSONResponse(await service.leading.adopt(body.lost, caller))
+
+
+# -- Tokens: made by their holders' machines, so that the scheduler never sees one before it is used.
+
+
+TokenId = Annotated[str, Path(pattern=f"^[0-9a-f]{{{ID_DIGITS}}}$", description="Id of a token, as it is listed")]
+
+
+@verb_route(router, MAKE_TOKEN, TokenAnswer)
+async def make_token(change: TheChange, body: TokenBody) -> JSONResponse:
+    """Let a token count."""
+    made = credentials.judged(body.user, body.node, body.role, change.caller)
+    return await change.done(lambda turn: {"id": credentials.make(turn, body.digest, made, change.caller)})
+
+
+@router.get("/tokens", responses=answered(list[TokenObject]))
+async def tokens(service: TheService, caller: TheCaller) -> JSONResponse:
+    """Return what is known of the tokens that are the caller's to revoke, oldest first."""
+    return JSONResponse(credentials.shown(service.read_model, caller))
+
+
+@verb_route(router, REVOKE_TOKEN, RevokedAnswer)
+async def revoke_token(change: TheChange, token: TokenId) -> JSONResponse:
+    """Let a token count no longer."""
+    return await change.done(lambda turn: credentials.revoke(turn, token, change.caller), {"revoked": token})

@@ -32,8 +32,7 @@ from colane.server.http.requests import JobIdPath, TheCaller, TheService
 from colane.server.http.routes_samples import LAST_MAX_S, Until
 from colane.server.http.streams import GRACE_S, PING_S
 from colane.server.metrics.text import OPEN, PLAIN
-from colane.server.views.moves import moves_around
-from colane.server.views.timeline import DAY_S, marks_view, timeline, usage_days
+from colane.server.views.timeline import DAY_S, marks_view, moves_around, timeline, usage_days
 from colane.server.views.used import ended_jobs, used_of_asked
 
 router = APIRouter(responses=REFUSALS, route_class=DeclaredRoute)
