@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from colane.foresee.rollout import FAR_S, starts_in_s
+from colane.foresee.rollout import FAR_S, middles_s, point_said_s, starts_in_s
+from colane.foresee.scene import PoolScene, PresentJob
 
 JOBS = st.lists(st.tuples(st.integers(1, 4), st.integers(1, 15)), max_size=8)
 
@@ -40,3 +42,28 @@ def test_starts_are_those_of_a_plain_search(
 def test_what_never_has_room_starts_far_off() -> None:
     assert min(starts_in_s(2, [(10.0, 1)], [4, 1], [5.0, 5.0], [0, 1])) >= FAR_S
     assert starts_in_s(2, [(10.0, 1)], [4, 1], [5.0, 5.0], [0, 0]) == [FAR_S, 0.0]
+
+
+def present(job: int, gpus: int, left_s: float | None, *, runs: bool = False, stays: bool = False) -> PresentJob:
+    return PresentJob(job, "ann|f", gpus, 0.0, left_s, None, None, runs, stays, (float(job),))
+
+
+def test_by_the_middle_what_runs_stays_and_what_is_not_known_does_not_end() -> None:
+    line = [present(3, 2, 100.0), present(4, 1, 50.0), present(4, 1, None), present(5, 3, 1.0), present(6, 1, 1.0)]
+    found = middles_s(PoolScene(0.0, 2, [present(1, 1, 10.0, runs=True), present(2, 1, 30.0, runs=True), *line]))
+    assert found[1] == (0.0, 10.0)
+    assert found[3] == (30.0, 130.0)
+    assert found[4][0] == 130.0, "of an array the first"
+    assert found[4][1] >= FAR_S, "and the last, of which nothing is known"
+    assert 5 not in found, "it asks for more than there is"
+    assert found[6] == (180.0, 181.0)
+
+
+def test_more_run_than_there_are_gpus_where_they_share() -> None:
+    runs = [present(job, 1, 10.0 * job, runs=True) for job in range(1, 5)]
+    assert middles_s(PoolScene(0.0, 2, [*runs, present(5, 1, 1.0)]))[5] == (10.0, 11.0)
+
+
+@pytest.mark.parametrize(("start_s", "told"), [(0.0, None), (5.0, 5.0), (FAR_S, None), (float("inf"), None)])
+def test_what_has_room_at_once_or_never_is_told_no_time(start_s: float, told: float | None) -> None:
+    assert point_said_s(start_s) == told

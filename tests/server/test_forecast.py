@@ -53,6 +53,36 @@ async def test_jobs_end_as_others_of_their_kind_have() -> None:
         assert (await plan_of(w, {}))["starts_in_s"] == pytest.approx(500, rel=0.1)
 
 
+@pytest.mark.parametrize(
+    ("asked", "starts_in_s"),
+    [
+        ({"after": "start:2"}, 3720.0),
+        ({"after": "ok:2", "time_limit": "1m"}, 3720.0),
+        ({"after": "fail:2"}, None),
+        ({"after": "ok:2", "hold": True}, None),
+    ],
+)
+async def test_one_that_waits_for_another_starts_once_that_is_known_to(
+    asked: dict[str, Any], starts_in_s: float | None
+) -> None:
+    async with world() as w:
+        await one_runs_and_one_waits(w)
+        found = (await plan_of(w, asked))["starts_in_s"]
+        assert found == (None if starts_in_s is None else pytest.approx(starts_in_s, abs=1))
+
+
+async def test_one_that_has_room_and_waits_is_told_no_time() -> None:
+    """It waits for one of the types, which the order does not tell."""
+    async with world() as w:
+        await w.good("POST", "/node", node(gpus=2) | {"gpus": [
+            {"index": 0, "uuid": "a", "type": "A100", "memory_bytes": 40 * 10**9},
+            {"index": 1, "uuid": "v", "type": "V100", "memory_bytes": 16 * 10**9},
+        ]})  # fmt: skip
+        await w.submit(gpu_type="A100", time_limit="1h")
+        plan = await plan_of(w, {"gpu_type": "A100"})
+        assert (plan["jobs"][0]["state"], plan["starts_in_s"]) == ("waits", None)
+
+
 @pytest.mark.parametrize("asked", [{"hold": True}, {}])
 async def test_what_is_not_known_is_not_said(asked: dict[str, Any]) -> None:
     async with world() as w:
