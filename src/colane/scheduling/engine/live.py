@@ -216,6 +216,8 @@ class Kept:
     # step times, see `RunTimes`
     steps: dict[tuple[NeedClass, str | None, int | None], float | None] = field(default_factory=dict)
     speeds: dict[NeedClass, dict[str, float]] = field(default_factory=dict)  # speeds by GPU type, see `FairShares`
+    # throughput by class, GPU type, whether each GPU has a batch, GPUs and whether they span nodes, see `sized_rates`
+    sized: dict[tuple[NeedClass, str, bool, int, bool | None], float] = field(default_factory=dict)
     # what a policy has worked out of each job, with the value of the job it holds for
     jobs: dict[JobId, tuple[Job, Any]] = field(default_factory=dict)
     # how long each is, see `Expected`, which may be asked beside a policy that keeps something else

@@ -9,6 +9,7 @@ from colane.model.job import Job
 from colane.model.profile import ValueSource
 from colane.perf.rate import Situation
 from colane.scheduling.engine.contracts import BoundOrder
+from colane.scheduling.engine.live import LiveJobs
 from colane.scheduling.engine.times import gpu_type_of
 
 
@@ -45,8 +46,17 @@ def steps_per_s(draft: Draft, job: Job, gpus: int, *, spans: bool | None = None)
         gpus: How many GPUs.
         spans: Whether these lie on several nodes; None asks wherever it was seen.
     """
-    gpu_type = gpu_type_of(draft.view, job) or ""
-    rate = draft.beliefs.rate(job.effective, Situation(gpu_type, gpus, spans=spans))
+    spec, gpu_type = job.effective, gpu_type_of(draft.view, job) or ""
+    known = draft.view.derived(LiveJobs).kept(draft.view, spec.pool).sized
+    asked = (spec.need, gpu_type, job.spec.batch_per_gpu, gpus, spans)
+    if asked not in known:
+        known[asked] = _steps_per_s(draft, job, Situation(gpu_type, gpus, spans=spans))
+    return known[asked]
+
+
+def _steps_per_s(draft: Draft, job: Job, there: Situation) -> float:
+    gpus, gpu_type = there.gpus or job.effective.gpus, there.gpu_type
+    rate = draft.beliefs.rate(job.effective, there)
     if rate.steps_per_s is not None:
         return rate.steps_per_s * _batches(job, gpus)
     for size in sorted(job.effective.sizes, key=lambda size: (abs(size - gpus), size)):

@@ -129,4 +129,4 @@ class _PoolThroughputs:
         found = self._known[asked]
         if found is None:
             return None
-        return found._replace(weight=self._sizes.weight(self._context, job, found.steps_per_s[-1]))
+        return Throughput(found.gpus, found.steps_per_s, self._sizes.weight(self._context, job, found.steps_per_s[-1]))
