@@ -22,6 +22,8 @@ if str(ROOT) not in sys.path:  # so that the script can be run by its path as we
 
 from gpu.harness import Object, Run, Script, job_env, main  # noqa: E402
 
+from colane.devices.types import MemoryUse  # noqa: E402
+
 TRUTH_SLACK_BYTES: Final = 64 * 2**20
 """What the driver holds for a process beside what it counts as its own."""
 
@@ -55,7 +57,7 @@ tell("given back")
 
 def truth(run: Run) -> Object:
     """What NVML says that processes hold, against what PyTorch's allocator says: the gap is contexts and workspaces."""
-    baseline_bytes = run.used_bytes - _held_by_others(run)
+    baseline_bytes = _untold_bytes(run, run.memory_use)
     with _staged(run) as one, _staged(run) as two:
         stages = [_stage(run, (one, two), baseline_bytes) for _ in range(5)]
     for stage in stages:
@@ -77,9 +79,10 @@ def judge_stage(run: Run, stage: Object) -> None:
     run.check(f"{name}: the processes add up to what is used", close, f"{whole} of {rest}")
 
 
-def _held_by_others(run: Run, own: Sequence[int] = ()) -> int:
-    """What processes besides these hold: those of the part before may be about to end."""
-    return sum(held or 0 for pid, held in (run.memory_use.by_pid or {}).items() if pid not in own)
+def _untold_bytes(run: Run, use: MemoryUse, own: Sequence[int] = ()) -> int:
+    """What is in use but for what processes besides these hold: those of the part before may be about to end."""
+    others = [held or 0 for pid, held in (use.by_pid or {}).items() if pid not in own]
+    return run.gpus[0].memory_bytes - use.free_bytes - sum(others)
 
 
 @contextmanager
@@ -104,10 +107,10 @@ def _stage(run: Run, processes: Sequence[subprocess.Popen[str]], baseline_bytes:
         if not line:
             raise OSError("the process that was to hold GPU memory ended; is PyTorch with CUDA installed?")
         told.append(json.loads(line))
-    held = run.memory_use.by_pid or {}
+    use = run.memory_use
+    held = use.by_pid or {}
     seen = [{**one, "device_bytes": held.get(p.pid) or 0} for one, p in zip(told, processes, strict=True)]
-    own = [process.pid for process in processes]
-    used_bytes = run.used_bytes - baseline_bytes - _held_by_others(run, own)
+    used_bytes = _untold_bytes(run, use, [process.pid for process in processes]) - baseline_bytes
     for process in processes:
         assert process.stdin is not None
         process.stdin.write("\n")
