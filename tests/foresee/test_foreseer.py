@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection
 
 import pytest
@@ -85,6 +86,33 @@ def test_later_ones_that_pass_put_a_start_off() -> None:
         alone.ranked(present(number, 300.0, rank=300.0), -600.0 * number)
     busy = alone.points(PoolScene(0.0, 1, jobs), [2])[2].starts_s
     assert busy[ROLLED] > 1.2 * quiet[ROLLED]
+
+
+def test_what_others_leave_their_gpus_for_is_told_by_what_came_of_such_alone() -> None:
+    """They start at once; those that came beside them, behind the same jobs, after three hours."""
+    foreseer = Foreseer()
+    for number in range(40):
+        at_s, waits = number * 40_000.0, [present(3 * number + 1), present(3 * number + 2)]
+        jobs = [present(3 * number, 9000.0, gpus=2, runs=True), *waits]
+        for one in jobs:
+            foreseer.submitted(one.job, one.owner, one.gpus, at_s)
+        scene = PoolScene(at_s, 2, jobs, cleared=frozenset({waits[0].job}))
+        first, second = quotes(foreseer, scene, [one.job for one in waits])
+        shown = foreseer.board(scene)
+        for one, wait_s in zip(waits, (5.0, 10_000.0), strict=True):
+            foreseer.started(one.job, at_s + wait_s)
+        if number == 38:  # as over a restart
+            kept, foreseer = foreseer.kept(), Foreseer(foreseer.lengths)
+            foreseer.take_back(json.loads(json.dumps(kept)))
+    assert first.start.is_known
+    assert first.start.at_once > 0.9
+    assert first.start.p10_s <= 5.0 <= first.start.p90_s
+    assert second.start.at_once < 0.02
+    assert second.start.p10_s > 3600
+    for quote in (first, second):
+        start = shown[quote.job].start
+        assert start is not None
+        assert start.at_once == pytest.approx(quote.start.at_once, abs=0.02)
 
 
 def test_the_same_things_said_in_the_same_order_give_the_same_quotes() -> None:

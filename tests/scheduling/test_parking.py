@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from typing import Any
 
@@ -17,6 +18,7 @@ from colane.model.profile import ProfileKey, SetMeasurement
 from colane.model.progress import Progress
 from colane.model.reason import Why
 from colane.perf.beliefs import Beliefs
+from colane.scheduling.foresight import scene_of
 from colane.scheduling.registry import create
 from tests.core.audit import audit
 from tests.core.worlds import make_node
@@ -59,6 +61,10 @@ class Machine:
     def state(self, job: JobId) -> JobState:
         return self.core.state.jobs[job].state
 
+    def cleared(self) -> AbstractSet[int]:
+        """Jobs that wait, for which others leave their GPUs, as starts are foreseen."""
+        return scene_of(self.core.state, self.core.policy, "default", self.now_s).cleared
+
 
 @pytest.mark.parametrize(
     ("policy", "short"),
@@ -82,9 +88,11 @@ def test_a_job_that_may_not_be_stopped_is_parked_for_the_one_before_it_and_comes
     assert [(park.job, park.for_job, park.reason.why) for park in parks] == [(LONG, SHORT, Why.PARKED)]
     assert machine.state(LONG) is JobState.PAUSED
     assert machine.state(SHORT) is JobState.QUEUED
+    assert machine.cleared() == {SHORT}
 
     left = machine.sample(LONG, on_host_bytes=0)
     assert [type(decision.action) for decision in left.decisions] == [Start]
+    assert machine.cleared() == set()
     assert machine.core.why(LONG, machine.now_s).why is Why.WAITS_PARKED
     machine.launch(SHORT)
     assert not [d for d in machine.do(after_s=0.5).decisions if isinstance(d.action, (Park, Stop, Move))]

@@ -42,6 +42,7 @@ class StartPoints(NamedTuple):
     starts_s: tuple[float, ...]  # by method, in `METHODS`' order
     lengths_s: list[float]  # how long it runs, one for each roll-out
     is_told: bool  # whether its length is told
+    is_cleared: bool  # whether others leave their GPUs for it just now
 
 
 class SaidQuote(NamedTuple):
@@ -89,6 +90,7 @@ class Foreseer:
         self._rollouts = rollouts
         self.mix = Mix(2)
         self.scored = [Widened() for _ in METHODS]
+        self.cleared = Widened()  # of those for which others leave their GPUs
         self.ends = Widened()
         self.lefts = Widened()
         self._recent = [deque[float](maxlen=RECENT) for _ in range(len(CLASSES) + 1)]
@@ -114,7 +116,7 @@ class Foreseer:
         came_s, gpus = self._came.pop(job, (now_s, 1))
         if now_s > came_s:
             self._recent[class_of(gpus)].append(now_s - came_s)
-        for scored in self.scored:
+        for scored in (*self.scored, self.cleared):
             scored.happened(job, now_s)
         for at_s, points in self._open.pop(job, ()):
             self.mix.learn((points.starts_s[AHEAD], points.starts_s[ROLLED]), now_s - at_s)
@@ -124,7 +126,7 @@ class Foreseer:
         if job in self._came:
             del self._came[job]
             self._open.pop(job, None)
-            for scored in self.scored:
+            for scored in (*self.scored, self.cleared):
                 scored.never(job, now_s)
         if length_s is None:
             self.lengths.gone(job)
@@ -142,6 +144,7 @@ class Foreseer:
         return {
             "errors": self.mix.errors,
             "scored": [one.kept() for one in (*self.scored, self.ends, self.lefts)],
+            "cleared": self.cleared.kept(),
             "recent": [list(one) for one in self._recent],
             "held": list(self._held),
             "arrivals": [[one.at_s, list(one.rank), one.work_gpu_s] for one in list(self._arrivals)[-RANKED_KEPT:]],
@@ -152,6 +155,8 @@ class Foreseer:
         self.mix = Mix(2, [float(one) for one in kept["errors"]])
         for scored, one in zip((*self.scored, self.ends, self.lefts), kept["scored"], strict=True):
             scored.take_back(one)
+        if "cleared" in kept:
+            self.cleared.take_back(kept["cleared"])
         for recent, waits_s in zip(self._recent, kept["recent"], strict=True):
             recent.extend(waits_s)
         self._held.extend(kept["held"])
@@ -159,7 +164,7 @@ class Foreseer:
 
     def forget(self, live: Collection[int], now_s: float) -> None:
         """What was quoted of jobs that are live no more will not come."""
-        for scored in (*self.scored, self.ends, self.lefts):
+        for scored in (*self.scored, self.cleared, self.ends, self.lefts):
             for job in scored.waits_for():
                 if job not in live:
                     scored.never(job, now_s)
@@ -170,9 +175,8 @@ class Foreseer:
         """Return what is told of jobs that wait, by every method; it is to be kept, and judged by what comes of it."""
         found: list[SaidQuote] = []
         for job, points in self.points(scene, asked).items():
-            starts = tuple(
-                [scored.quote(scene.now_s, point) for scored, point in zip(self.scored, points.starts_s, strict=True)]
-            )
+            scored = zip(self._scored(points), points.starts_s, strict=True)
+            starts = tuple([one.quote(scene.now_s, point_s) for one, point_s in scored])
             end_s = starts[MIXED].p50_s + median(points.lengths_s)
             quote = StartQuote(job, scene.now_s, starts, self.ends.quote(scene.now_s, end_s), points.is_told)
             found.append(SaidQuote(quote, points, end_s))
@@ -181,10 +185,11 @@ class Foreseer:
     def keep(self, said: SaidQuote) -> None:
         """Keep a quote, to be judged by what comes of it."""
         quote, points = said.quote, said.points
-        for scored, point_s, bounds in zip(self.scored, points.starts_s, quote.starts, strict=True):
+        for scored, point_s, bounds in zip(self._scored(points), points.starts_s, quote.starts, strict=True):
             scored.issue(quote.job, quote.at_s, point_s, bounds)
         self.ends.issue(quote.job, quote.at_s, said.end_point_s, quote.end)
-        self._open.setdefault(quote.job, []).append((quote.at_s, points))
+        if not points.is_cleared:
+            self._open.setdefault(quote.job, []).append((quote.at_s, points))
 
     def keep_end(self, job: int, shown: Shown) -> None:
         """Keep what was said of the end of a job that runs."""
@@ -201,11 +206,13 @@ class Foreseer:
         for number, one in enumerate(played.asked):
             ahead_s, rolled_s = float(played.ahead_s[number]), float(played.rolled_s[number])
             rolled_s *= self._slower(scene, one, played.slots)
-            mixed_s = self.mix.point_s((ahead_s, rolled_s))
+            is_cleared = one.job in scene.cleared
+            mixed_s = 0.0 if is_cleared else self.mix.point_s((ahead_s, rolled_s))
             recent = self._recent[class_of(one.gpus)]
             recent_s = fmean(recent) if recent else 0.0
             points_s = ahead_s, recent_s, float(played.by_means_s[number]), rolled_s, mixed_s
-            found[one.job] = StartPoints(points_s, played.left_s[:, number].tolist(), one.left_s is not None)
+            lengths_s, is_told = played.left_s[:, number].tolist(), one.left_s is not None
+            found[one.job] = StartPoints(points_s, lengths_s, is_told, is_cleared)
         return found
 
     def board(self, scene: PoolScene) -> dict[int, Shown]:
@@ -223,6 +230,9 @@ class Foreseer:
         passed = [self._slower(scene, asked[place], played.slots) for place in places]
         slower = np.interp(np.arange(len(asked)), places, passed)
         starts = self.scored[MIXED].table(now_s, self.mix.points_s((played.ahead_s, played.rolled_s * slower)))
+        if scene.cleared:
+            cleared = self.cleared.quote(now_s, 0.0)
+            starts = [cleared if one.job in scene.cleared else it for one, it in zip(asked, starts, strict=True)]
         points_s = np.array([one.p50_s for one in starts]) + np.median(played.left_s, axis=0)
         ends, middles = self.ends.table(now_s, points_s), middles_s(scene)
         for one, start, end, point_s in zip(asked, starts, ends, points_s.tolist(), strict=True):
@@ -231,6 +241,10 @@ class Foreseer:
             middle_s = point_said_s(middles[one.job][0])
             found[one.job] = Shown(now_s, begins, end, point_s, one.left_s is not None, start_point_s=middle_s)
         return found
+
+    def _scored(self, points: StartPoints) -> list[Widened]:
+        """By whose scores each method is widened."""
+        return [*self.scored[:MIXED], self.cleared] if points.is_cleared else self.scored
 
     def _ends_of_running(self, scene: PoolScene, played: _Played) -> dict[int, Shown]:
         running = [place for place, one in enumerate(scene.present) if one.runs]

@@ -49,6 +49,7 @@ class PoolScene(NamedTuple):
     gpus: int  # that jobs of it may have
     present: list[PresentJob]  # its live jobs that have GPUs or may get some, by submission
     law: LengthEstimates = NOTHING_LEARNT  # how long jobs of each family run, as decisions go by it
+    cleared: frozenset[int] = frozenset()  # jobs for which others leave their GPUs just now
 
     def is_beyond(self, one: PresentJob) -> bool:
         """Whether a job waits for more GPUs than there are: it does not start as things are, whatever ends."""

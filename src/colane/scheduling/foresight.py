@@ -285,6 +285,7 @@ def scene_of(
     there = {name: one.node for name, one in view.nodes.items() if one.node.pool == pool and name not in state.draining}
     gpus = sum([len(node.gpus) for node in there.values()])
     present: list[PresentJob] = []
+    cleared = {job.preempted_for for job in view.jobs.values()}
     for job in view.jobs.values():
         if job.spec.kind is JobKind.INFERENCE and not job.effective.share:  # it does not end
             gpus -= sum([gpu.node in there for gpu in job.gpus_held])
@@ -296,7 +297,8 @@ def scene_of(
         elif job.placement is not None or job.is_waiting or job.id in held:
             present.append(tell(job))
     present.sort(key=lambda one: one.job)
-    return PoolScene(now_s, max(0, gpus), present, view.beliefs.lengths)
+    told = frozenset([one.job for one in present if one.job in cleared])
+    return PoolScene(now_s, max(0, gpus), present, view.beliefs.lengths, told)
 
 
 def present_of(policy: Policy, draft: Draft, pool: str, pace: Pace | None = None) -> Callable[[Job], PresentJob]:
