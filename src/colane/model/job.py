@@ -244,7 +244,9 @@ class Job:
     @property
     def due_s(self) -> float | None:
         """When it is to have ended; None where it has no deadline."""
-        deadline_s = self.spec.deadline_s
+        deadline_s, promised = self.spec.deadline_s, self.constraints.promised
+        if promised is not None and promised.due_s is not None:
+            return promised.due_s
         return None if deadline_s is None else self.submit_s + deadline_s
 
     @property

@@ -322,6 +322,7 @@ class PromisedGpus(NamedTuple):
     gpus: tuple[GpuId, ...]  # they
     start_by_s: float  # it is to start there by then: Unix seconds
     settle_s: float | None = None  # how long before that others come there no more; None where none may at all
+    due_s: float | None = None  # it is promised to end by then where that is before its deadline: Unix seconds
 
 
 class Constraints(NamedTuple):

@@ -120,12 +120,14 @@ def promise(
     found = _Search(view, spec, allowed, coming)
     if not found.is_length_known:
         return NoPromise(found.kept_out or (UNKNOWN_PACE if spec.steps_total else UNKNOWN_LENGTH))
-    for place in found.places():
-        if len(place.gpus) > spec.gpus_min and _promised_out(view, spec, len(place.gpus), coming, quotas):
-            break
-        if is_kept(found.seated, place, found.left_s):
-            settle_s = 2 * (allowed.launch_s + allowed.settle_s) + allowed.stop_s  # of a first step as long as a launch
-            return PromisedGpus(place.gpus, place.due_s - place.takes_s, settle_s)
+    settle_s = 2 * (allowed.launch_s + allowed.settle_s) + allowed.stop_s  # of a first step as long as a launch
+    for is_sooner in (False, True):  # one that would be too late behind others may be in time before them
+        for place in found.places():
+            if len(place.gpus) > spec.gpus_min and _promised_out(view, spec, len(place.gpus), coming, quotas):
+                break
+            due_s = earliest_s(found.seated, place, found.left_s) if is_sooner else place.due_s
+            if due_s <= place.due_s and is_kept(found.seated, place._replace(due_s=due_s), found.left_s):
+                return PromisedGpus(place.gpus, due_s - place.takes_s, settle_s, due_s if is_sooner else None)
     return found.refusal()
 
 
@@ -288,9 +290,8 @@ class _Search:
     def _coming(self, coming: Iterable[ComingPromise]) -> Iterator[Seated]:
         for one in coming:
             if one.spec.pool == self._spec.pool:
-                yield self._seated(
-                    self._view.now_s + (one.spec.deadline_s or inf), one.job, one.spec, one.promised.gpus
-                )
+                due_s = one.promised.due_s or self._view.now_s + (one.spec.deadline_s or inf)
+                yield self._seated(due_s, one.job, one.spec, one.promised.gpus)
 
     def _seated(self, due_s: float, job: JobId, spec: JobSpec, seats: tuple[GpuId, ...]) -> Seated:
         loads = [self._view.gpu(gpu) for gpu in seats]
