@@ -54,6 +54,16 @@ def test_of_one_rank_what_runs_goes_first() -> None:
     assert said[ROLLED] == 100.0
 
 
+@pytest.mark.parametrize(("jobs", "worlds"), [(100, 16), (8_000, 8)])
+def test_of_a_longer_line_fewer_worlds_are_drawn(jobs: int, worlds: int) -> None:
+    line = [present(one, 50.0) for one in range(2, jobs + 2)]
+    foreseer = Foreseer()
+    for one in (present(1, 100.0, runs=True), *line):
+        foreseer.submitted(one.job, one.owner, one.gpus, 0.0)
+    found = foreseer.points(PoolScene(0.0, 1, [present(1, 100.0, runs=True), *line]), [jobs + 1])[jobs + 1]
+    assert (len(found.lengths_s), found.starts_s[ROLLED]) == (worlds, 100.0 + 50.0 * (jobs - 1))
+
+
 def test_one_job_of_unknown_length_leaves_none_without_an_answer() -> None:
     _, said = asked(present(1, runs=True, gpus=2), present(2, 50.0), present(3), of=3)
     assert all(0 < one < FAR_S for one in (said[ROLLED], said[BY_MEANS]))

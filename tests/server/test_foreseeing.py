@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from colane.cli.jobs.objects import expected_text
+from colane.foresee.foreseer import Foreseer
 from colane.foresee.judged import Foretold
 from colane.foresee.said import METHODS, QuoteBounds, StartQuote
 from colane.foresee.scene import PoolScene, PresentJob
@@ -24,6 +25,7 @@ from colane.scheduling.presets import PRESETS
 from colane.server.board.clock import Clocks
 from colane.server.handlers.forecasts import Forecasts
 from colane.server.service import Service
+from colane.server.tending.foreseeing import pause_after
 from tests.foresee.test_foreseer import quotes
 from tests.server.harness import SteadyClock, World, finished, launched, node, report, world
 from tests.server.test_forecast import STEPS, one_runs_and_one_waits
@@ -33,9 +35,8 @@ from tests.server.test_users import guest
 NOT_KNOWN = "not known: fewer than 10 such waits seen"
 
 
-def seen(service: Service, bursts: int) -> None:
+def taught(foreseer: Foreseer, now_s: float, bursts: int) -> None:
     """So many waits of two minutes, and jobs that took as long, were seen before, hours apart."""
-    foreseer, now_s = service.driver.foresight.of("default"), service.driver.now()
     for number in range(bursts):
         job, at_s = 10_000 + number, now_s - (bursts - number) * 7200.0
         foreseer.submitted(job, "ann|one", 1, at_s)
@@ -46,8 +47,13 @@ def seen(service: Service, bursts: int) -> None:
         foreseer.ended(-job, 120.0, at_s + 120)
         foreseer.started(job, at_s + 120)
         foreseer.ended(job, 120.0, at_s + 240)
-        for _ in (job, -job):
-            service.driver.core.state.knowledge.note_length("one", 120.0)
+
+
+def seen(service: Service, bursts: int) -> None:
+    """The same, by a service."""
+    taught(service.driver.foresight.of("default"), service.driver.now(), bursts)
+    for _ in range(2 * bursts):
+        service.driver.core.state.knowledge.note_length("one", 120.0)
 
 
 async def waits(w: World, bursts: int) -> dict[str, Any]:
@@ -163,6 +169,16 @@ async def test_a_look_changes_nothing_under_any_order(policy: str, is_told: bool
         await w.submit(family="told", steps_total=10)  # the policy is asked again
         assert w.service.driver.policy_problem == ""
         assert not w.service.driver.faults.met
+
+
+@pytest.mark.parametrize(
+    ("cpu_s", "took_s", "pause_s"), [(0.001, 0.01, 5.0), (0.3, 0.5, 15.0), (2.5, 3.0, 24.0), (20.0, 14.0, 5.0)]
+)
+def test_looks_take_little_of_a_core_and_what_they_tell_is_seldom_older_than_30_s(
+    cpu_s: float, took_s: float, pause_s: float
+) -> None:
+    assert pause_after(cpu_s, took_s) == pytest.approx(pause_s)
+    assert pause_s == 5.0 or pause_s + 2 * took_s <= 30.0
 
 
 async def test_an_empty_cluster_is_not_looked_at() -> None:

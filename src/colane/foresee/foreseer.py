@@ -22,6 +22,7 @@ from colane.foresee.widen import Mix, Widened
 from colane.model.words import count
 
 ROLLOUTS: Final = 16
+PLAYED_MAX: Final = 64_000  # jobs of a line, in all of them: of a longer one there are fewer, as its sums vary less
 RECENT: Final = 20
 ARRIVALS_KEPT: Final = 5000
 RANKED_KEPT: Final = 500  # so many of them over a restart
@@ -80,7 +81,7 @@ class Foreseer:
     Args:
         lengths: What is learnt of lengths; shared by all pools.
         seed: Of its draws.
-        rollouts: So many worlds are drawn for one quote.
+        rollouts: So many worlds are drawn for one quote at most.
     """
 
     def __init__(self, lengths: LearntLengths | None = None, seed: int = 1, rollouts: int = ROLLOUTS) -> None:
@@ -279,7 +280,7 @@ class Foreseer:
         draws = self.lengths.draws(present, scene.law)
         worlds = [
             [one.rest_s(drawn) for one, drawn in zip(present, draws.draw(self._random), strict=True)]
-            for _ in range(self._rollouts)
+            for _ in range(min(self._rollouts, max(ROLLOUTS // 4, PLAYED_MAX // max(1, len(line)))))
         ]
         in_place_s = [present[place].in_place_s(means_s[place]) for place in line]
         work = np.cumsum([0.0, *[gpus * one for gpus, one in zip(asks, in_place_s, strict=True)]])

@@ -1,7 +1,7 @@
 """Looks ahead: when jobs start and end, worked out by a copy of this process, and judged by what comes of it.
 
 No roll-out runs on the event loop. After a look there is a pause, with which it comes to no more than `CPU_PART` of a
-core, and there is none while nothing waits or runs.
+core, as long as what is told does not grow older than `LOOK_AGAIN_S`; there is none while nothing waits or runs.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import asyncio
 import json
 import logging
 from dataclasses import dataclass, field
-from time import process_time
+from time import monotonic, process_time
 from typing import Final, NamedTuple
 
 from colane.foresee.foreseer import SaidQuote
@@ -27,7 +27,7 @@ from colane.server.writer.driver import FORETOLD_KEPT
 LOOK_EVERY_S: Final = 5.0
 """A look is at most so old where anything has changed, and it is not held back by what it costs;"""
 
-LOOK_AGAIN_S: Final = 30.0  # where nothing has, so old
+LOOK_AGAIN_S: Final = 30.0  # where nothing has, or where looks cost much, so old
 
 CPU_PART: Final = 0.02
 KEPT_EVERY: Final = 20  # of so many looks, after one it is written what was learnt
@@ -43,6 +43,11 @@ class Looked(NamedTuple):
     shown: dict[int, Shown]
     said: list[SaidQuote]
     cpu_s: float
+
+
+def pause_after(cpu_s: float, took_s: float) -> float:
+    """Return the pause after a look, by what it took of a core, and until it was told: the next one takes as long."""
+    return max(LOOK_EVERY_S, min(cpu_s / CPU_PART, LOOK_AGAIN_S - 2 * took_s))
 
 
 @dataclass(slots=True)
@@ -97,7 +102,8 @@ class Foreseeing:
             pause_s = LOOK_EVERY_S
             try:
                 if self.parts.leads and self.parts.driver.is_ready and self._has_changed():
-                    pause_s = max(LOOK_EVERY_S, await self.look() / CPU_PART)
+                    began_s = monotonic()
+                    pause_s = pause_after(await self.look(), monotonic() - began_s)
                     if self._looks % KEPT_EVERY == 0:
                         self.keep()
             except RefusedError as error:  # no copy in time: there is one at the next look
