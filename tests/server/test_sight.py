@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from itertools import takewhile
 from typing import Any
 
 import httpx
 import pytest
 
+from colane.cli import app
+from colane.client.client import Client
+from colane.integrations.assistant import AssistantSession
+from colane.integrations.slurm.main import main as slurm
+from colane.scheduling.foresight import Foresight
+from colane.scheduling.registry import create
 from colane.server.ground.access import digest_of
 from tests.server.harness import SLEEP, finished, launched, node, report
 from tests.server.processes import DEADLINE_S, Scheduler, scheduler
+from tests.server.test_foreseeing import taught
 
 pytestmark = pytest.mark.live
 
@@ -158,3 +167,67 @@ def test_an_operator_and_a_nodes_agent_are_told_what_they_need(running: Schedule
         assert {job["id"] for job in agent.get("/node/n1").json()["jobs"]} == {RUNS, BOBS_RUNS}
         assert agent.get(f"/job/{RUNS}/launch").status_code == 200
         assert agent.get("/live_jobs").json() == []
+
+
+@pytest.fixture(scope="module")
+def foreseen(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scheduler]:
+    """Starts are known: a job of Ann's runs, and one of Bob's waits behind another of hers."""
+    state, foresight = tmp_path_factory.mktemp("state"), Foresight(create("fifo"))
+    taught(foresight.of("default"), time.time(), 20)
+    (state / "foreseen.json").write_text(json.dumps(foresight.kept()))
+    with scheduler(state, see="own") as started:
+        started.http.post("/node", json=node()).raise_for_status()
+        for user in ("ann", "bob"):
+            started.http.post("/tokens", json={"digest": digest_of(f"of {user}"), "user": user}).raise_for_status()
+        jobs = [named("ann", HERS), named("ann", HERS), named("bob", HIS)]
+        started.http.post("/jobs", json=[{**job, "time_limit": "5m"} for job in jobs]).raise_for_status()
+        started.http.post("/node/n1/report", json=report(launched(1))).raise_for_status()
+        yield started
+        assert started.errors() == ""
+
+
+JOB = {**SLEEP, "family": HIS, "time_limit": "5m"}
+
+
+def submission(bob: httpx.Client) -> str:
+    """The answer to one, of a job that is then taken away again."""
+    answer = bob.post("/job?start=true", json=JOB)
+    bob.delete(f"/job/{answer.json()['id']}").raise_for_status()
+    return answer.text
+
+
+SUBMIT = ["submit", "--family", HIS, "--time-limit", "5m"]
+STARTS: dict[str, list[str] | Callable[[httpx.Client, AssistantSession], object]] = {
+    "ps": ["ps", "--start"],
+    "why": ["why", "3"],
+    "show": ["show", "3"],
+    "plan": [*SUBMIT, "--plan", "--", "true"],
+    "squeue": ["squeue", "--start", "-O", "jobid,starttime,startearliest,startlatest,expectedstart:60"],
+    "squeue of a job": ["squeue", "--start", "-j", "3", "--json"],
+    "page": lambda bob, _: bob.get("/page_rows").text,
+    "start": lambda bob, _: bob.get("/job/3/start").text,
+    "list": lambda bob, _: bob.get("/jobs").text,
+    "submission": lambda bob, _: submission(bob),
+    "assistant": lambda _, session: json.dumps([session.start("3"), session.job("3"), session.queue()]),
+    "assistant's plan": lambda bob, _: bob.post("/plan", json=[JOB]).text,
+}
+
+
+@pytest.mark.parametrize("screen", STARTS)
+def test_every_screen_tells_when_his_job_starts_and_names_none_ahead(
+    screen: str, foreseen: Scheduler, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLANE_URL", foreseen.url)
+    monkeypatch.setenv("COLANE_TOKEN", "of bob")
+    words = STARTS[screen]
+    with as_user(foreseen, "bob") as bob, Client(foreseen.url, "of bob") as client:
+        said = bob.get("/job/3/start?changes=false").json()["expected_start"]
+        assert said["p10_s"] < said["p50_s"] < said["p90_s"]
+        if not isinstance(words, list):
+            text = str(words(bob, AssistantSession(client, dict, int)))
+        else:
+            assert (slurm(words[0], words=words[1:]) if words[0] == "squeue" else app.run(words)) == 0
+            text = "".join(capfd.readouterr())
+    assert re.search(r"\b(in|within) \d+ (s|min)\b", text), text
+    assert HERS not in text
+    assert not re.search(r"\bann\b", text), text
