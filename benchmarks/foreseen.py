@@ -1,7 +1,7 @@
 """What it costs to foresee the starts of 10,000 jobs that wait on 1,000 nodes of 8 GPUs.
 
     python -m benchmarks.foreseen [WAITING [NODES]]    # CPU seconds of one look
-    python -m benchmarks.foreseen --server [WAITING [NODES]]    # beside decisions of a scheduler: some 7 minutes
+    python -m benchmarks.foreseen --server [WAITING [NODES]]    # beside decisions of a scheduler: some 10 minutes
 
 The second fills a real scheduler process on loopback and has jobs end, start and come, by turns with looks and without
 (`--spans` of each, of `--seconds`): CPU and wall time of its decisions, what a look takes of its copy and of the event
@@ -64,7 +64,7 @@ async def looks(foreseeing):
 LiveDriver._decide, Foreseeing.look = decides, looks
 Foreseeing._has_changed = lambda one: (state / "looks").exists() and changed(one)
 try:
-    run_server(ServerConfig(state_dir=state, port=0, policy=policy, token="benchmark"))
+    run_server(ServerConfig(state_dir=state, port=0, policy=policy, token="benchmark", node_timeout_s=1e6))
 finally:
     (state / "rows.json").write_text(json.dumps(rows))
 """
@@ -109,7 +109,7 @@ class Cluster:
                                  "host_memory_bytes": 10**12, "gpus": gpus})  # fmt: skip
             self._running[name] = {}
         self._submit([1] * GPUS * nodes)
-        for name in [*self._running, *self._running]:
+        for name in self._running:
             self._report(name)
 
     def wait(self, jobs: int) -> None:
