@@ -164,11 +164,11 @@ def metric(text: str, name: str, job: str) -> float | None:
 
 
 def counts_from_the_same_end(w: World, job: Job, left_s: float | None) -> None:
-    """Starts of others are counted from when a job that runs ends, as it is told."""
+    """Starts of others are counted from when a job that runs ends, as it is told, less what it has made since."""
     core, now_s = w.service.driver.core, w.service.driver.now()
     if is_foreseen(job) and job.array is None and job.placement is not None:
         found = middles_s(scene_of(core.state, core.policy, job.spec.pool, now_s, core.pacing))
-        assert min(found[job.id][1], FAR_S) == pytest.approx(FAR_S if left_s is None else left_s, abs=0.5)
+        assert min(found[job.id][1], FAR_S) == pytest.approx(FAR_S if left_s is None else left_s, abs=2)
 
 
 @pytest.mark.parametrize("kind", KINDS)

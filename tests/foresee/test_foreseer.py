@@ -69,6 +69,20 @@ def test_one_job_of_unknown_length_leaves_none_without_an_answer() -> None:
     assert all(0 < one < FAR_S for one in (said[ROLLED], said[BY_MEANS]))
 
 
+def test_a_job_that_is_told_hands_its_length_on_to_those_of_its_sweep() -> None:
+    """It runs, or waits itself; of none of the sweep is any more known."""
+    foreseer = Foreseer()
+    for number in range(40):
+        foreseer.submitted(number, "ann", 1, number % 2)
+    for number in range(40):
+        foreseer.ended(number, 100.0, 0.0)
+    jobs = [present(40, 90_000.0, runs=True), *[present(number, 90_000.0) for number in range(41, 45)], present(45)]
+    for one in jobs:
+        foreseer.submitted(one.job, one.owner, one.gpus, 1e6)
+    (length_s,) = [points.lengths_s for points in foreseer.points(PoolScene(1e6, 1, jobs), [45]).values()]
+    assert sum([80_000.0 < one < 100_000.0 for one in length_s]) > 8
+
+
 def test_a_limit_bounds_what_is_drawn() -> None:
     limited = present(1, runs=True, gpus=2)._replace(most_s=30.0)
     _, said = asked(limited, present(2), of=2)

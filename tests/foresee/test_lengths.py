@@ -143,3 +143,15 @@ def test_of_no_history_something_is_said_all_the_same() -> None:
     known.submitted(1, "ann", 8, 0.0)
     assert np.isfinite(drawn(known, lived(1, 0.0))).all()
     assert known.mean_s(8) == 3600
+
+
+def test_jobs_that_are_told_teach_how_long_others_of_their_kind_are_before_they_end() -> None:
+    """Fifty wait that will run for a day, of a kind of which five were through in 100 s; of its size none came."""
+    known = LearntLengths()
+    for number in range(56):
+        known.submitted(number, "ann", 3 if number == 55 else 4, 7200.0 * number)
+    for number in range(5):
+        known.ended(number, 100.0, 400_000.0)
+    told = [lived(number, 0.0)._replace(left_s=86_400.0) for number in range(5, 55)]
+    alone, beside = drawn(known, lived(55, 0.0))[:, 0], drawn(known, *told, lived(55, 0.0))[:, -1]
+    assert ((beside > 10_000).mean() > 0.7, (alone > 10_000).mean() < 0.5) == (True, True)

@@ -40,8 +40,8 @@ def test_eighty_in_a_hundred_hold_whatever_the_errors(sigma: float, bias: float)
 
 
 def test_a_quote_is_known_after_ten_bursts_and_one_burst_is_not_many() -> None:
-    apart = [bounds.is_known for bounds, _ in quoted([1.0] * 12)]
-    assert apart == [False] * 10 + [True] * 2
+    apart = [bounds.is_known for bounds, _ in quoted([1.0] * 45)]
+    assert apart == [False] * 10 + [True] * 35
     at_once = [bounds.is_known for bounds, _ in quoted([1.0] * 60, every_s=10.0)]
     assert not any(at_once)
 
@@ -114,3 +114,12 @@ def test_the_point_that_errs_less_weighs_more() -> None:
     for _ in range(200):
         mix.learn((1000.0, 100.0), 1000.0)
     assert mix.point_s((5000.0, 50.0)) == pytest.approx(5000.0, rel=0.02)
+
+
+def test_the_point_that_is_almost_exact_is_told_as_it_is() -> None:
+    """By as much as the other errs more it counts for nothing beside one that errs by 2 %, for some beside 50 %."""
+    near, far = Mix(2, [0.02, 0.2]), Mix(2, [0.5, 0.68])
+    assert near.point_s((1000.0, 2000.0)) == pytest.approx(1000.0, rel=0.001)
+    assert far.point_s((1000.0, 2000.0)) > 1050.0
+    assert near.points_s([np.array([1000.0]), np.array([2000.0])]) == pytest.approx([1000.0], rel=0.001)
+    assert Mix(2, [0.0, 0.0]).point_s((1000.0, 1000.0)) == pytest.approx(1000.0)

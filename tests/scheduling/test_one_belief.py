@@ -157,3 +157,15 @@ def test_a_script_is_believed_until_it_has_made_more_steps_than_it_said() -> Non
     again = Progress(at_s=NOW_S, steps=1_100, steps_total=None, first_step_s=0.0, last_step_s=NOW_S, step_mean_s=STEP_S)
     scene.at(NOW_S + 1, Progressed(job.id, job.attempt, again, "n0"))
     assert scene.core.state.jobs[job.id].effective.steps_total is None
+
+
+@pytest.mark.parametrize("is_counted", [True, False])
+def test_what_is_told_of_a_job_that_runs_falls_until_its_steps_are_counted_again(*, is_counted: bool) -> None:
+    scene = Scene("told steps")
+    if is_counted:
+        scene.job()
+    else:
+        scene.at(0.0, Submitted(JobId(1), JobSpec(name="j", family="f", share=False, steps_total=1_000)))
+    core = scene.core
+    (present,) = scene_of(core.state, core.policy, "default", NOW_S + 100.0, core.pacing).present
+    assert present.left_s == pytest.approx(1_000 * STEP_S - NOW_S - 100.0)

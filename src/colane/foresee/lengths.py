@@ -10,7 +10,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Mapping, Sequence
-from math import log
+from math import log, nan
 from typing import Any, Final
 
 import numpy as np
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from colane.foresee.scale import DAY_S, Floats
 from colane.foresee.scene import PresentJob
-from colane.model.lengths import FamilyLengths, LengthBin
+from colane.model.lengths import FamilyLengths, LengthBin, bin_of
 from colane.perf.estimates import LengthEstimates
 from colane.perf.length_law import EDGES_S as BINS_S
 
@@ -155,14 +155,21 @@ class LearntLengths:
         known = [self._live[one.job] for one in lived]
         rows = np.array([one.row for one in known], dtype=np.intp)
         had_s = np.array([one.had_s for one in lived])
-        # Of each kind those that run count beside those that ended as these, had they ended as they came, would now.
+        told_s = np.array([nan if one.left_s is None else one.had_s + one.left_s * one.speed for one in lived])
+        # Of each kind those that run count beside those that ended as these, had they ended as they came, would now;
+        # those that are told as if they had ended.
         unended: dict[int, dict[int, float]] = {row: {} for row in np.unique(rows).tolist()}
-        for one, job in zip(known, lived, strict=True):
+        will_end: dict[int, list[tuple[int, float]]] = {row: [] for row in unended}
+        for one, job, length_s in zip(known, lived, told_s.tolist(), strict=True):
             age, halved_s, ages = law.age_of(job.had_s), self._halved_s[one.row], unended[one.row]
-            ages[age] = ages.get(age, 0.0) + 0.5 ** (len(halved_s) - bisect_left(halved_s, one.at_s))
+            weight = 0.5 ** (len(halved_s) - bisect_left(halved_s, one.at_s))
+            if job.left_s is None:
+                ages[age] = ages.get(age, 0.0) + weight
+            else:
+                will_end[one.row].append((bin_of(length_s), weight))
         hazards: dict[int, Floats] = {}
         for row, ages in unended.items():
-            left = law.outlasts(self._ended[row].family, self._ended[row].bins, ages)
+            left = law.outlasts(self._ended[row].family, [*self._ended[row].bins, *will_end[row]], ages)
             hazards[row] = -np.log([1.0, *np.maximum(left, UNLIKELY), UNLIKELY / FAR_TIMES])
         places = {id(one): ids[job] for job, one in self._live.items() if job in ids}
         weight = self._last_weight
@@ -170,7 +177,7 @@ class LearntLengths:
             (alike / weight + prior) / (pairs / weight + SAME_PRIOR_PAIRS)
             for alike, pairs, prior in zip(self._same, self._pairs, SAME_PRIOR, strict=True)
         ]
-        return LengthDraws(known, places, rows, had_s, hazards, same, np.array(self._noise))
+        return LengthDraws(known, places, rows, had_s, told_s, hazards, same, np.array(self._noise))
 
     # -- counting
 
@@ -217,12 +224,13 @@ class LengthDraws:
         places: dict[int, int],
         rows: NDArray[np.intp],
         had_s: Floats,
+        told_s: Floats,
         hazards: Mapping[int, Floats],
         same: list[float],
         noise: Floats,
     ) -> None:
         count = len(known)
-        self._had_s, self._hazards, self._noise = had_s, hazards, noise
+        self._had_s, self._known_s, self._hazards, self._noise = had_s, told_s, hazards, noise
         self._place = np.full((count, NEIGHBOURS), -1, dtype=np.intp)
         self._told_s = np.zeros((count, NEIGHBOURS))
         chance = np.zeros((count, NEIGHBOURS))
@@ -240,6 +248,7 @@ class LengthDraws:
         self._chance = np.where(
             (had_s > 0)[:, None] & (chance > 0), chance / (chance + (1 - chance) * np.exp(-self._at)[:, None]), chance
         )
+        self._chance[~np.isnan(told_s)] = 0.0
 
     def draw(self, random: np.random.Generator) -> list[float]:
         """Return the lengths of one world, each at least what the job has had."""
@@ -251,9 +260,9 @@ class LengthDraws:
         which = random.integers(0, NEIGHBOURS, count)
         ratio = np.exp(self._noise[random.integers(0, len(self._noise), count)])
         copies = random.random(count) < self._chance[numbers, which]
-        # A neighbour that has ended tells its length at once; those of live ones are known in order of submission.
+        # A neighbour that has ended, or is told, tells its length at once; those of others in order of submission.
         # The level is handed on without its noise, else errors of a long sweep would add up to a drift.
-        length: list[float] = np.maximum(afresh, self._had_s).tolist()
+        length: list[float] = np.where(np.isnan(self._known_s), np.maximum(afresh, self._had_s), self._known_s).tolist()
         level = list(length)
         place, told_s = self._place[numbers, which], self._told_s[numbers, which]
         had_s = self._had_s.tolist()

@@ -62,15 +62,18 @@ class Mix:
     def __init__(self, points: int, errors: Sequence[float] = ()) -> None:
         self.errors = list(errors) or [0.5] * points
 
-    def point_s(self, points_s: Sequence[float]) -> float:
+    def _weights(self) -> list[float]:
+        """How far behind the best each is counts by 0.1, or by that one's own error where it is almost exact."""
         least = min(self.errors)
-        weights = [exp((least - error) / 0.1) for error in self.errors]
-        all_of = sum(weight * scaled(one) for weight, one in zip(weights, points_s, strict=True))
-        return unscaled(all_of / sum(weights))
+        return [exp((least - error) / min(0.1, max(least, 0.01))) for error in self.errors]
+
+    def point_s(self, points_s: Sequence[float]) -> float:
+        all_of = sum(weight * scaled(one) for weight, one in zip(self._weights(), points_s, strict=True))
+        return unscaled(all_of / sum(self._weights()))
 
     def points_s(self, points_s: Sequence[Floats]) -> Floats:
         """The same of many jobs."""
-        weights = np.exp((min(self.errors) - np.array(self.errors)) / 0.1)
+        weights = np.array(self._weights())
         found: Floats = np.exp(weights @ all_scaled(np.array(points_s)) / weights.sum()) - FELT_S
         return np.maximum(0.0, found)
 

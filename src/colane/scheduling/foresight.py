@@ -317,9 +317,11 @@ def present_of(policy: Policy, draft: Draft, pool: str, pace: Pace | None = None
         left_s, speed = expected.left_s(job) if times.predicted_s(spec) is not None else None, 1.0
         if runs and pace is not None:
             pacing = pace(job.id)
-            told, speed = left_of(job, draft.view.progress(job.id), pacing, now_s), pacing.rate.ratio or 1.0
-            if told.by is LeftBy.STEPS:
-                left_s = told.p50_s
+            sample, speed = draft.view.progress(job.id), pacing.rate.ratio or 1.0
+            told = left_of(job, sample, pacing, now_s)
+            if told.by is LeftBy.STEPS and told.p50_s is not None:  # since these were counted it has made more
+                uncounted_s = inf if sample is None else max(0.0, now_s - sample.at_s)
+                left_s = max(0.0, told.p50_s - min(uncounted_s, present_s(job, now_s)))
             elif left_s is not None:
                 left_s /= speed
         attained_gpu_s = attained_s(job, now_s) * gpus if queues_gpu_s else 0.0
