@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from itertools import product
-from math import exp, log
+from math import exp, inf, log
 from random import Random
 from statistics import NormalDist
 
@@ -12,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from colane.model.lengths import BIN_MAX, BINS_PER_OCTAVE, JOBS_MAX, FamilyLengths, LengthBin, bin_of
+from colane.perf.estimates import Unended
 from colane.perf.length_law import (
     BINS,
     COMMON_PARTS,
@@ -42,10 +44,12 @@ def learnt(*runs_s: float, family: str = "f") -> Lengths:
 
 def unended(*had_s: float) -> dict[int, int]:
     """Jobs that have had so much, by bin."""
-    counts = dict[int, int]()
-    for one_s in had_s:
-        counts[age_of(one_s)] = counts.get(age_of(one_s), 0) + 1
-    return counts
+    return Counter([age_of(one_s) for one_s in had_s])
+
+
+def seen(*had_s: float, halved_s: float = -inf) -> dict[Unended, int]:
+    """The same, and by when, before they came, all that had ended came to count half."""
+    return {(number, halved_s): jobs for number, jobs in unended(*had_s).items()}
 
 
 @pytest.mark.parametrize("family", ["none-ended", "some-ended"])
@@ -53,12 +57,39 @@ def test_a_job_that_has_run_for_long_tells_that_its_siblings_are_as_long(family:
     """Else each of them runs as far as it, and loses its place to the next."""
     lengths = learnt(*[3_000.0] * 3, family="some-ended")
     before_s = lengths.left_s(family, 0.0)
-    lengths.see_unended({family: unended(40_000.0)})
+    lengths.see_unended({family: seen(40_000.0)})
     one_s = lengths.left_s(family, 0.0)
-    lengths.see_unended({family: unended(*[40_000.0] * 8)})
+    lengths.see_unended({family: seen(*[40_000.0] * 8)})
     assert lengths.left_s(family, 0.0) > one_s > before_s
     lengths.see_unended({}, are_all=True)
     assert lengths.left_s(family, 0.0) <= one_s
+
+
+def test_jobs_that_have_run_for_long_count_beside_those_that_ended_as_when_they_came() -> None:
+    """20 that run on for months are no fiftieth of all where 5,000 came with them and have ended."""
+    record = FamilyLengths("f")
+    for number in range(5_000):
+        record = record.with_job(600.0, float(number))
+    parts = dict[str, float]()
+    for name, came_s in (("with-the-first", -1.0), ("with-the-last", 5_000.0)):
+        lengths = Lengths([record])
+        lengths.see_unended({"f": seen(*[1e6] * 20, halved_s=lengths.halved_before_s("f", came_s))})
+        parts[name] = 1.0 - lengths.ends_within("f", 0.0, 10_000.0)
+    assert parts["with-the-last"] > 0.015
+    assert parts["with-the-first"] < 0.001
+
+
+@pytest.mark.parametrize("since_s", [-1.0, 1_000.0, 1_700.0, 2_600.0, 9_000.0])
+def test_what_jobs_count_that_have_not_ended_is_the_same_after_a_restart(since_s: float) -> None:
+    lengths = Lengths()
+    for number in range(9_000):
+        record = lengths.learn("f", 600.0, float(number))
+        if number == max(0.0, since_s):
+            lengths.see_unended({"f": seen(*[1e6] * 40, halved_s=lengths.halved_before_s("f", since_s))})
+    again = Lengths([record])
+    again.see_unended({"f": seen(*[1e6] * 40, halved_s=again.halved_before_s("f", since_s))})
+    lengths.see_unended({"f": seen(*[1e6] * 40, halved_s=lengths.halved_before_s("f", since_s))})
+    assert again.ends_within("f", 0.0, 10_000.0) == pytest.approx(lengths.ends_within("f", 0.0, 10_000.0), rel=0.01)
 
 
 @examples(50)

@@ -71,7 +71,6 @@ class LearntLengths:
     def __init__(self) -> None:
         self._rows: dict[tuple[str, int], int] = {}
         self._ended: list[FamilyLengths] = []
-        self._halved_s: list[list[float]] = []  # by kind, when those that had ended came to count half
         self._sums = [0.0] * (len(CLASSES) + 1)
         self._jobs = [0.0] * (len(CLASSES) + 1)
         self._same = [0.0] * len(SAME_PRIOR)
@@ -108,10 +107,7 @@ class LearntLengths:
         if known is None:
             return
         weight, known.length_s = self._weight(now_s), length_s
-        before = self._ended[known.row]
-        self._ended[known.row] = before.with_job(length_s)
-        if self._ended[known.row].jobs < before.jobs:
-            self._halved_s[known.row].append(now_s)
+        self._ended[known.row] = self._ended[known.row].with_job(length_s, now_s)
         self._sums[known.size] += weight * length_s
         self._jobs[known.size] += weight
         for place, one in enumerate(known.near):
@@ -122,10 +118,12 @@ class LearntLengths:
 
     def kept(self) -> dict[str, Any]:
         """Return what JSON keeps of it: of neighbours nothing, which those that are live are again."""
-        weight, ended, halved_s = self._last_weight, self._ended, self._halved_s
+        weight, ended = self._last_weight, self._ended
         rows = {kind: row for kind, row in self._rows.items() if ended[row].bins}
         return {
-            "kinds": [[*kind, list(map(list, ended[row].bins)), halved_s[row]] for kind, row in rows.items()],
+            "kinds": [
+                [*kind, list(map(list, ended[row].bins)), list(ended[row].halved_s)] for kind, row in rows.items()
+            ],
             "sums": [one / weight for one in self._sums],
             "jobs": [one / weight for one in self._jobs],
             "same": [one / weight for one in self._same],
@@ -137,9 +135,9 @@ class LearntLengths:
         """Go on from what was kept, before anything else is learnt."""
         for owner, size, bins, *halved_s in kept["kinds"]:
             row = self._row(str(owner), int(size))
-            self._halved_s[row] = [float(at_s) for each in halved_s for at_s in each]
             known = tuple([LengthBin(int(number), float(jobs)) for number, jobs in bins])
-            self._ended[row] = self._ended[row]._replace(bins=known)
+            when_s = tuple([float(at_s) for each in halved_s for at_s in each])
+            self._ended[row] = self._ended[row]._replace(bins=known, halved_s=when_s)
         for counts, name in ((self._sums, "sums"), (self._jobs, "jobs"), (self._same, "same"), (self._pairs, "pairs")):
             counts[:] = [float(one) for one in kept[name]]
         self._noise.extend(kept["noise"])
@@ -161,8 +159,7 @@ class LearntLengths:
         unended: dict[int, dict[int, float]] = {row: {} for row in np.unique(rows).tolist()}
         will_end: dict[int, list[tuple[int, float]]] = {row: [] for row in unended}
         for one, job, length_s in zip(known, lived, told_s.tolist(), strict=True):
-            age, halved_s, ages = law.age_of(job.had_s), self._halved_s[one.row], unended[one.row]
-            weight = 0.5 ** (len(halved_s) - bisect_left(halved_s, one.at_s))
+            age, ages, weight = law.age_of(job.had_s), unended[one.row], self._ended[one.row].part_of(one.at_s)
             if job.left_s is None:
                 ages[age] = ages.get(age, 0.0) + weight
             else:
@@ -187,7 +184,6 @@ class LearntLengths:
         if row is None:
             row = self._rows[key] = len(self._ended)
             self._ended.append(FamilyLengths(owner.partition("|")[2]))
-            self._halved_s.append([])
         return row
 
     def _weight(self, now_s: float) -> float:

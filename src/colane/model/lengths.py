@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from math import floor, log2
 from typing import Final, NamedTuple
 
@@ -14,6 +14,9 @@ BIN_MAX: Final = 31 * BINS_PER_OCTAVE
 
 
 JOBS_MAX: Final = 1000.0  # once a record has so many jobs, all of them count half: what comes later says more
+
+
+HALVINGS_MAX: Final = 8  # so many are kept: what came before them counts next to nothing
 
 
 class LengthBin(NamedTuple):
@@ -28,22 +31,28 @@ class FamilyLengths(NamedTuple):
 
     family: str  # whose
     bins: tuple[LengthBin, ...] = ()  # ascending; those without jobs are left out
+    halved_s: tuple[float, ...] = ()  # when all came to count half, the last times
 
     @property
     def jobs(self) -> float:
         """How many it is made of."""
         return sum([one.jobs for one in self.bins])
 
-    def with_job(self, service_s: float) -> FamilyLengths:
-        """The same with one more job, that ran for so many seconds."""
+    def part_of(self, since_s: float) -> float:
+        """What a job that ended then counts now: so much, too, one that came then and has not ended."""
+        return float(0.5 ** (len(self.halved_s) - bisect_right(self.halved_s, since_s)))
+
+    def with_job(self, service_s: float, now_s: float = 0.0) -> FamilyLengths:
+        """The same with one more job, that ran for so many seconds and has ended now."""
         number, bins = bin_of(service_s), self.bins
         at = bisect_left(bins, LengthBin(number, 0.0))
         is_there = at < len(bins) and bins[at].number == number
         one = LengthBin(number, bins[at].jobs + 1.0 if is_there else 1.0)
-        bins = (*bins[:at], one, *bins[at + is_there :])
+        bins, halved_s = (*bins[:at], one, *bins[at + is_there :]), self.halved_s
         if self.jobs + 1 > JOBS_MAX:
             bins = tuple([LengthBin(one.number, 0.5 * one.jobs) for one in bins])
-        return FamilyLengths(self.family, bins)
+            halved_s = (*halved_s, now_s)[-HALVINGS_MAX:]
+        return FamilyLengths(self.family, bins, halved_s)
 
 
 def bin_of(service_s: float) -> int:

@@ -402,11 +402,11 @@ class Beliefs(Knowledge):
         self._overheads[kind] = seen.value
         return True
 
-    def learn_length(self, family: str, service_s: float) -> FamilyLengths:
-        return self._lengths.learn(family, service_s)
+    def learn_length(self, family: str, service_s: float, now_s: float = 0.0) -> FamilyLengths:
+        return self._lengths.learn(family, service_s, now_s)
 
-    def note_length(self, family: str, service_s: float) -> None:
-        self._lengths.note(family, service_s)
+    def note_length(self, family: str, service_s: float, now_s: float = 0.0) -> None:
+        self._lengths.note(family, service_s, now_s)
 
     def learn_set(self, measurement: SetMeasurement) -> None:
         if self._sharing_beliefs.learn(measurement):

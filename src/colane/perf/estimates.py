@@ -86,6 +86,11 @@ class NeighbourEstimates(ABC):
         """Largest interference known: slowdown less 1."""
 
 
+Unended = tuple[int, float]
+"""Jobs of a family that have not ended: in which bin what they have had is, and when, before they came, all that had
+ended came to count half."""
+
+
 class Rest(NamedTuple):
     """What is left of a job whose length is learnt, in seconds of service."""
 
@@ -154,8 +159,12 @@ class LengthEstimates(ABC):
         """How many jobs of a family have ended."""
 
     @abstractmethod
-    def see_unended(self, families: Mapping[str, Mapping[int, int]], *, are_all: bool = False) -> None:
-        """So many jobs of these families have not ended, by the bin of what each has had.
+    def halved_before_s(self, family: str, since_s: float) -> float:
+        """When, before that, those of a family that had ended came to count half last; minus infinity for never."""
+
+    @abstractmethod
+    def see_unended(self, families: Mapping[str, Mapping[Unended, int]], *, are_all: bool = False) -> None:
+        """So many jobs of these families have not ended, each as much as one would that had ended as it came.
 
         Args:
             families: Those of which that has changed.

@@ -67,11 +67,11 @@ class Knowledge(Estimates):
         """Fold a measured set into the mean of its kind; one whose times say nothing is left out."""
 
     @abstractmethod
-    def learn_length(self, family: str, service_s: float) -> FamilyLengths:
-        """A job of it has ended whose length was not told, after so many seconds of service; the record with it."""
+    def learn_length(self, family: str, service_s: float, now_s: float = 0.0) -> FamilyLengths:
+        """A job of it has ended now whose length was not told, after so many seconds of service; the record with it."""
 
     @abstractmethod
-    def note_length(self, family: str, service_s: float) -> None:
+    def note_length(self, family: str, service_s: float, now_s: float = 0.0) -> None:
         """The same where no caller keeps the record: it is added up once something is decided by it."""
 
     @abstractmethod

@@ -200,7 +200,7 @@ class Law:
 
     @staticmethod
     def of(
-        beforehand: list[float], ended: Counts, told: list[float], unended: Mapping[int, int], common: list[float]
+        beforehand: list[float], ended: Counts, told: list[float], unended: Mapping[int, float], common: list[float]
     ) -> Law:
         """Return the law that follows.
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping
-from math import floor, log2
+from math import floor, inf, log2
 from typing import Final
 
 from colane.model.lengths import BINS_PER_OCTAVE, FamilyLengths
-from colane.perf.estimates import Rest
+from colane.perf.estimates import Rest, Unended
 from colane.perf.knowledge import LengthKnowledge
 from colane.perf.length_law import BINS, EDGES_S, FIRST_BIN, Law, common_law, prior, score
 
@@ -37,7 +37,7 @@ class _Family:
 
     Attributes:
         ended: Those that have ended.
-        unended: Jobs that have not, by the bin of what they have had.
+        unended: Jobs that have not, by the bin of what they have had and by when all had come to count half before.
         news: What has happened since it was judged.
         told: What those that have ended say of each cell of the grid; None where that is to be worked out.
         law: By which it is judged; None before it is.
@@ -48,7 +48,7 @@ class _Family:
 
     def __init__(self, ended: FamilyLengths) -> None:
         self.ended = ended
-        self.unended: dict[int, int] = {}
+        self.unended: dict[Unended, int] = {}
         self.news = 1.0
         self.told: list[float] | None = None
         self.law: Law | None = None
@@ -62,7 +62,7 @@ class Lengths(LengthKnowledge):
     """
 
     def __init__(self, known: Iterable[FamilyLengths] = ()) -> None:
-        self._noted: list[tuple[str, float]] = []
+        self._noted: list[tuple[str, float, float]] = []
         self._families = {one.family: _Family(one) for one in known}
         self._fresh: dict[str, None] = dict.fromkeys(self._families)
         self._all: dict[int, float] = {}
@@ -133,14 +133,14 @@ class Lengths(LengthKnowledge):
         """Whether any job of a family has ended."""
         return self.of_family(family) is not None
 
-    def note(self, family: str, service_s: float) -> None:
-        """A job of it has ended, after so many seconds of service."""
-        self._noted.append((family, service_s))
+    def note(self, family: str, service_s: float, now_s: float = 0.0) -> None:
+        """A job of it has ended now, after so many seconds of service."""
+        self._noted.append((family, service_s, now_s))
 
-    def learn(self, family: str, service_s: float) -> FamilyLengths:
+    def learn(self, family: str, service_s: float, now_s: float = 0.0) -> FamilyLengths:
         """The same; the family's record with it."""
         self._learn_noted()
-        return self._learn(family, service_s)
+        return self._learn(family, service_s, now_s)
 
     def forget(self, family: str) -> None:
         """Know nothing of a family any more but what those of its jobs have had that have not ended."""
@@ -152,7 +152,11 @@ class Lengths(LengthKnowledge):
             self._relearn()
             self._judge(family)
 
-    def see_unended(self, families: Mapping[str, Mapping[int, int]], *, are_all: bool = False) -> None:
+    def halved_before_s(self, family: str, since_s: float) -> float:
+        known = self._families.get(family)
+        return max([at_s for at_s in known.ended.halved_s if at_s <= since_s] if known else [], default=-inf)
+
+    def see_unended(self, families: Mapping[str, Mapping[Unended, int]], *, are_all: bool = False) -> None:
         self._learn_noted()
         gone = [name for name, one in self._families.items() if one.unended and name not in families] if are_all else []
         for family in gone:
@@ -160,12 +164,12 @@ class Lengths(LengthKnowledge):
         for family, counts in families.items():
             self._see(family, dict(sorted(counts.items())))
 
-    def _see(self, family: str, unended: dict[int, int]) -> None:
+    def _see(self, family: str, unended: dict[Unended, int]) -> None:
         known = self._family(family)
         more = fewer = 0
-        for number in {**known.unended, **unended}:
-            change = unended.get(number, 0) - known.unended.get(number, 0)
-            if known.law is None or known.law.ends_by(number) > EXPECTED_PART:
+        for one in {**known.unended, **unended}:
+            change = unended.get(one, 0) - known.unended.get(one, 0)
+            if known.law is None or known.law.ends_by(one[0]) > EXPECTED_PART:
                 more += max(0, change)
                 fewer += max(0, -change)
         known.news += max(more, fewer)
@@ -178,10 +182,10 @@ class Lengths(LengthKnowledge):
             known = self._families[family] = _Family(FamilyLengths(family))
         return known
 
-    def _learn(self, family: str, service_s: float) -> FamilyLengths:
+    def _learn(self, family: str, service_s: float, now_s: float) -> FamilyLengths:
         known = self._family(family)
         self._count(known.ended, -1.0)
-        known.ended, known.told = known.ended.with_job(service_s), None
+        known.ended, known.told = known.ended.with_job(service_s, now_s), None
         self._count(known.ended, 1.0)
         known.news += 1.0
         self._news += 1.0
@@ -195,8 +199,8 @@ class Lengths(LengthKnowledge):
     def _learn_noted(self) -> None:
         if self._noted:
             noted, self._noted = self._noted, []
-            for family, service_s in noted:
-                self._learn(family, service_s)
+            for family, service_s, now_s in noted:
+                self._learn(family, service_s, now_s)
 
     # -- judging
 
@@ -236,7 +240,10 @@ class Lengths(LengthKnowledge):
             return
         if known.told is None:
             known.told = score(known.ended.bins)
-        known.law = Law.of(self._prior, known.ended.bins, known.told, known.unended, self._common)
+        unended: dict[int, float] = {}
+        for (number, since_s), jobs in known.unended.items():
+            unended[number] = unended.get(number, 0.0) + jobs * known.ended.part_of(since_s)
+        known.law = Law.of(self._prior, known.ended.bins, known.told, unended, self._common)
 
     def _next_version(self, concerned: str | None) -> int:
         """Of one family, or of those of which nothing is known."""

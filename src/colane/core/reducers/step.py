@@ -379,9 +379,9 @@ class Step:
             held = job.placement.gpus if job.placement is not None else ()
             service_s = self._run_s(job) * len(held) / gpus if held and held[0] in self.state.gpus else 0.0
         if self.config.is_kept:
-            self._lengths[spec.family] = self.state.knowledge.learn_length(spec.family, service_s)
+            self._lengths[spec.family] = self.state.knowledge.learn_length(spec.family, service_s, self.now_s)
         else:
-            self.state.knowledge.note_length(spec.family, service_s)
+            self.state.knowledge.note_length(spec.family, service_s, self.now_s)
 
     def co_runners_changed(self, gpus: Iterable[GpuId]) -> None:
         """Jobs joined or left these GPUs: close their epochs and learn from them."""

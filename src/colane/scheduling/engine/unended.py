@@ -14,6 +14,7 @@ from colane.core.cluster.untold import is_untold, may_be_untold
 from colane.core.cluster.view import ClusterView
 from colane.facts.ran import had_s
 from colane.model.job import Job, JobId
+from colane.perf.estimates import Unended
 from colane.scheduling.engine.times import Expected
 
 FAMILIES_MAX: Final = 32  # so many are judged anew at once
@@ -25,11 +26,11 @@ LATE_S: Final = 1.0  # so much later at most it is seen that a job has had more
 
 @dataclass(slots=True)
 class _Counted:
-    """A job as it was looked at last: in which bin it was counted, of which family; below 0 in none; and until when."""
+    """A job as it was looked at last: as what it was counted, of which family; in bins below 0 not; and until when."""
 
     job: Job
     family: str
-    age: int
+    as_one: Unended
     until_s: float
 
 
@@ -46,7 +47,7 @@ class UnendedJobs(NodesMatterNot):
     def __init__(self) -> None:
         self._new: dict[JobId, Job] = {}
         self._seen: dict[JobId, _Counted] = {}
-        self._counts: dict[str, dict[int, int]] = {}
+        self._counts: dict[str, dict[Unended, int]] = {}
         self._touched: dict[str, None] = {}
         self._crossings: list[tuple[float, JobId]] = []
         self._has_told = False
@@ -95,27 +96,28 @@ class UnendedJobs(NodesMatterNot):
         family, seen = job.effective.family, self._seen.get(job.id)
         if until_s < inf and (seen is None or seen.until_s != until_s):
             heappush(self._crossings, (until_s, job.id))
-        if seen is not None and (seen.family, seen.age) == (family, age):
+        as_one = age, view.beliefs.lengths.halved_before_s(family, job.submit_s)
+        if seen is not None and (seen.family, seen.as_one) == (family, as_one):
             seen.job, seen.until_s = job, until_s
             return
         self._drop(job.id)
-        self._seen[job.id] = _Counted(job, family, age, until_s)
-        self._change(family, age, 1)
+        self._seen[job.id] = _Counted(job, family, as_one, until_s)
+        self._change(family, as_one, 1)
 
     def _drop(self, job: JobId) -> None:
         seen = self._seen.pop(job, None)
         if seen is not None:
-            self._change(seen.family, seen.age, -1)
+            self._change(seen.family, seen.as_one, -1)
 
-    def _change(self, family: str, age: int, change: int) -> None:
-        if age < 0:
+    def _change(self, family: str, as_one: Unended, change: int) -> None:
+        if as_one[0] < 0:
             return
         counts = self._counts.setdefault(family, {})
-        left = counts.get(age, 0) + change
+        left = counts.get(as_one, 0) + change
         if left:
-            counts[age] = left
+            counts[as_one] = left
         else:
-            del counts[age]
+            del counts[as_one]
         if not counts:
             del self._counts[family]
         self._touched[family] = None
