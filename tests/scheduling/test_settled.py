@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
 from random import Random
 
 import pytest
-from benchmarks.decide import Size, cluster, submissions
+from benchmarks.decide import GUARANTEED, Size, cluster, submissions, untold_gang
 from hypothesis import given
 from hypothesis import strategies as st
 
 from colane.core.cluster.view import ClusterView
-from colane.core.events import Ended, Launched
+from colane.core.config import CoreConfig
+from colane.core.events import Ended, Launched, Submitted
 from colane.core.policy import Planner
-from colane.model.job import Exit
+from colane.model.job import Exit, JobId
+from colane.model.limits import Quotas
 from colane.model.plan import Plan, Replan
 from colane.scheduling.registry import create
 from tests.core.worlds import World
 from tests.examples import examples
 
+KINDS = ["gang", "wide", "elastic", "guaranteed", "untold-wide"]
 SEEDS = st.integers(min_value=0, max_value=2**32 - 1)
 POLICY = "colane:look_s_per_gpu=300"
 """In a pool of any size no more is looked at than what has changed."""
@@ -51,15 +56,16 @@ def of_random_world(seed: int, *, again: bool) -> tuple[list[object], int]:
     return [decision for outcome in world.outcomes for decision in outcome.decisions], asks.settled
 
 
-def of_queue(seed: int, *, again: bool) -> tuple[list[object], int]:
+def of_queue(seed: int, *, again: bool, kind: str = "unknown") -> tuple[list[object], int]:
     """The same of jobs of known families that come and end, most of them in a queue."""
     random, asks = Random(seed), Asks(again=again)
-    core = cluster(POLICY, Size(nodes=2, gpus=4, queued=0, families=8))
+    config = CoreConfig(protection_factor=0.0, limits=GUARANTEED if kind == "guaranteed" else Quotas())
+    core = cluster(POLICY, Size(nodes=2, gpus=4, queued=0, families=8), config)
     core.ask = asks
     found: list[object] = []
-    coming = submissions(0, 120, 8)
+    coming = submissions(0, 120 if kind == "unknown" else 40, 8, kind)
     now_s = 1.0
-    while coming or core.state.jobs:
+    while coming or any(job.placement is not None for job in core.state.jobs.values()):
         now_s += random.expovariate(0.1)
         running = [job for job in core.state.jobs.values() if job.placement is not None]
         if coming and random.random() < 0.6:
@@ -72,7 +78,8 @@ def of_queue(seed: int, *, again: bool) -> tuple[list[object], int]:
         found += outcome.decisions
         started = [job for job in outcome.jobs if job.placement is not None and job.start_s is None]
         for job in started:
-            found += core.step([Launched(job.id, job.attempt, 1, now_s)], now_s).decisions
+            nodes = job.placement.nodes if job.placement is not None else ()
+            found += core.step([Launched(job.id, job.attempt, 1, now_s, node) for node in nodes], now_s).decisions
     return found, asks.settled
 
 
@@ -88,7 +95,28 @@ def test_asking_once_more_decides_nothing_in_a_queue(seed: int) -> None:
     assert of_queue(seed, again=False)[0] == of_queue(seed, again=True)[0]
 
 
-@pytest.mark.parametrize("decide", [of_random_world, of_queue])
+@pytest.mark.parametrize("kind", KINDS)
+@examples(2)
+@given(seed=SEEDS)
+def test_asking_once_more_decides_nothing_among_jobs_of_any_kind(kind: str, seed: int) -> None:
+    assert of_queue(seed, again=False, kind=kind)[0] == of_queue(seed, again=True, kind=kind)[0]
+
+
+def test_what_starts_is_asked_about_once_it_may_be_stopped_though_its_start_settled_all() -> None:
+    asks = Asks(again=False)
+    config = CoreConfig(protection_factor=0.0, runs_at_once=True)
+    core = cluster(POLICY, Size(nodes=2, gpus=4, queued=0, families=8), config)
+    core.ask = asks
+    spec = replace(untold_gang(0, 8), gpus=4, preemptible=True)
+    core.step([Submitted(JobId(number), spec) for number in range(3)], 1.0)
+    asks.settled = 0
+    outcome = core.step([Ended(JobId(0), 1, "exited", Exit(0, None), 1.0, 100.0)], 100.0)
+    assert core.state.jobs[JobId(2)].placement is not None
+    assert asks.settled == 1
+    assert outcome.wake_s == 160.0
+
+
+@pytest.mark.parametrize("decide", [of_random_world, *[partial(of_queue, kind=kind) for kind in ("unknown", *KINDS)]])
 def test_these_worlds_reach_plans_that_settle_something(decide: object) -> None:
     assert callable(decide)
-    assert sum(decide(seed, again=False)[1] for seed in range(6)) > 0
+    assert sum(decide(seed, again=False)[1] for seed in range(3)) > 0

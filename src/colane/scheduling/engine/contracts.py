@@ -429,8 +429,8 @@ class Keeping(Protocol):
     def fill(self, draft: Draft, pool: str) -> None:
         """Decide about what the policy has left."""
 
-    def keeps_nothing(self, view: ClusterView, pool: str) -> bool:
-        """Whether it has nothing to decide for a pool."""
+    def is_settled(self, view: ClusterView, pool: str) -> bool:
+        """Whether it has nothing to decide because of what the policy has started in a pool."""
 
 
 class PastUsage(Protocol):

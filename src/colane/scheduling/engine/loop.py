@@ -120,7 +120,7 @@ class Composed:
             service.serve()
             service.dissolve()
             for keeping in self.keeps if draft.settled else ():
-                if not keeping.keeps_nothing(view, pool):
+                if not keeping.is_settled(view, pool):
                     draft.settled.clear()
             for keeping in [keeping for keeping, other in lenders if other == pool and not draft.goes_on(pool)]:
                 keeping.fill(draft, pool)
@@ -295,7 +295,9 @@ class _Service:
         return all(rule.allows(job, spec, candidate) for rule in self._judges)
 
     def _take(self, job: Job, spec: JobSpec, candidate: Candidate) -> None:
-        draft = self._draft
+        draft, pool = self._draft, self.context.pool
+        types = draft.view.gpu_types(pool)
+        is_settled = draft.settled.get(pool) == len(draft.actions) and (candidate.is_later or spec.gpus > 1)
         if candidate.is_later:
             self._preempt(job, spec, candidate)
         else:
@@ -304,6 +306,10 @@ class _Service:
             draft.start(job, candidate.gpus, reason, candidate.lanes)
             self._lowest = min(self._lowest, job.spec.priority)
             self._waiting -= 1
+            if self._chooser is not None and spec.preemptible:  # it may be stopped then
+                draft.plan_again(pool, draft.now_s + self.context.queue.quantum_s)
+        if is_settled and (candidate.is_later or not any(draft.free((pool, kind)).count for kind in types)):
+            draft.settle(pool)  # what starts on several GPUs, or others leave for, is joined by none
         if candidate.accepted is not None:
             candidate.accepted()
         self.context.changed(candidate.gpus)

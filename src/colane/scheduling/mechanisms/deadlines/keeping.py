@@ -31,7 +31,7 @@ BECAUSE = "it has a deadline to meet"
 class Deadlines:
     """Starts what was promised in time, and takes its GPUs back from others."""
 
-    def keeps_nothing(self, view: ClusterView, pool: str) -> bool:
+    def is_settled(self, view: ClusterView, pool: str) -> bool:
         return not view.derived(DeadlineJobs).of(pool)
 
     def keep(self, draft: Draft, pool: str, bind: Bind) -> bool:  # noqa: ARG002

@@ -35,8 +35,8 @@ KEPT_FROM_S: Final = 86_400.0
 class Guarantees:
     """Keeps guaranteed GPUs for their groups, and takes them back from others."""
 
-    def keeps_nothing(self, view: ClusterView, _pool: str) -> bool:
-        return not view.guarantees
+    def is_settled(self, _view: ClusterView, _pool: str) -> bool:
+        return True  # whom they are owed had them before
 
     def fill(self, draft: Draft, pool: str) -> None:
         """Nothing is left to the policy."""

@@ -198,6 +198,7 @@ class _Chooser:
         self._entries_taken: dict[ClassKey, int] = {}
         self._given: Counter[str] = Counter()
         self._gpus_started_on: list[GpuId] = []
+        self._starts = 0
         self._heads_max = CLASSES_MAX if news is None else CLASSES_SEEN_MAX
         self._firsts = None if self._queue.firsts is None else self._queue.firsts(FIRST_OF)
         self._heads_of_taken: dict[ClassKey, list[Head]] = {}
@@ -240,19 +241,17 @@ class _Chooser:
         self._kept.end()
 
     def _settle(self) -> None:
-        """Spare the core the next plan if it would find nothing: jobs have started on free GPUs, and none joins them.
+        """Spare the core the next plan if it would find nothing: what starts does so on free GPUs, and none joins it.
 
         Who would be found something there is left to the next plan, which knows of these starts.
         """
-        draft, live = self._draft, self._live
-        if not draft.actions or len(draft.actions) != len(self._gpus_started_on) or draft.held or self._movers:
+        if self._news is None or self._context.explains or len(self._draft.actions) != self._starts:
             return
-        if self._news is None or self._has_users or self._context.explains or live.elastic or live.homes or live.going:
+        if self._movers or self._live.homes:
             return
-        if len(live.demands) == 1 and 1 in live.demands:  # gangs look at what is left anew
-            self._open = dict.fromkeys(self._gpus_started_on)
-            if self._best() is None and not self._is_cut:
-                draft.settle(self._pool)
+        self._open = dict.fromkeys(self._gpus_started_on)
+        if not self._open or (self._best() is None and not self._is_cut):
+            self._draft.settle(self._pool)
 
     def _keep_what_is_made(self) -> None:
         """GPUs that others are leaving stay for the jobs they leave for."""
@@ -271,6 +270,7 @@ class _Chooser:
             return
         while (whole := next_whole(self._context, self._in_order, self._fastest)) is not None:
             self._promise(whole.job, whole.candidate)
+            self._starts += 1
             self._gang = self._first_gang()
         kept = next_kept(self._context, self._in_order)
         if kept is not None:
@@ -602,6 +602,7 @@ class _Chooser:
         if job.is_waiting:
             if not candidate.is_later and candidate.gpus[0].is_empty:
                 self._gpus_started_on.append(candidate.gpus[0].id)
+                self._starts += 1
             self._promise(job, candidate)
             return
         gpu = candidate.gpus[0]
