@@ -204,6 +204,8 @@ class BoundOrder:
     exchanges: Final[bool] = False
     # the same, but for a parked job, which holds the place that it had; None where that is `rank`
     held: Final[Callable[[Job], Rank] | None] = None
+    # ranks of jobs on GPUs by what is kept of these; None where each is asked anew
+    ranks_placed: Final[Callable[[Iterable[Job]], list[Rank]] | None] = None
     # the first waiting jobs of every class; None where more than rank and arrival tells one from another
     firsts: Final[Callable[[FirstOf], Firsts] | None] = None
     # the waiting jobs of a class in order, where there are `firsts`

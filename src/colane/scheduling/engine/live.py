@@ -82,6 +82,7 @@ class PoolJobs:
     stoppable: int = 0  # how many of those that run may be stopped, and go on elsewhere
     elastic: int = 0  # how many may have several sizes
     homes: Counter[str] = field(default_factory=Counter)  # how many wait parked to come back, by where they may
+    movable: dict[JobId, float] = field(default_factory=dict)  # which may leave, and since when each ran
     _movable: list[tuple[float, JobId]] = field(default_factory=list)
     # of these gangs on one node, by how many GPUs they have and whether they may span nodes
     _gangs: dict[tuple[int, bool], list[tuple[float, JobId]]] = field(default_factory=dict)
@@ -140,6 +141,7 @@ class PoolJobs:
             self.going[job.id] = job
         elif job.is_movable:
             insort(self._movable, _start(job))
+            self.movable[job.id] = ran_since_s(job)
             self.stoppable += job.effective.preemptible
             if _is_gang(job):
                 insort(self._gangs_of(job), _start(job))
@@ -157,7 +159,7 @@ class PoolJobs:
         elif job.is_leaving:
             del self.going[job.id]
         elif job.is_movable:
-            del self._movable[bisect_left(self._movable, _start(job))]
+            del self._movable[bisect_left(self._movable, (self.movable.pop(job.id), job.id))]
             self.stoppable -= job.effective.preemptible
             if _is_gang(job):
                 del self._gangs_of(job)[bisect_left(self._gangs_of(job), _start(job))]
@@ -252,6 +254,7 @@ class LiveJobs(OfNodes):
         self._pools: dict[str, PoolJobs] = {}
         self._kept: dict[str, Kept] = {}
         self._gpus: dict[str, Counter[str]] = {}
+        self._sizes: Counter[int] = Counter()
 
     def moved(self, old: Job | None, new: Job | None) -> None:
         if old is not None and new is not None and old.spec.pool == new.spec.pool:
@@ -294,6 +297,11 @@ class LiveJobs(OfNodes):
         gpus = self.gpus(view, pool)
         return sum([gpus[kind] for kind in self.types_in_use(view, pool)])
 
+    def most_on_a_node(self, view: ClusterView) -> int:
+        """GPUs of the largest node that takes jobs."""
+        self.look(view)
+        return max([size for size, nodes in self._sizes.items() if nodes], default=0)
+
     def kept(self, view: ClusterView, pool: str) -> Kept:
         """What was worked out for a pool before and holds still."""
         self.look(view)
@@ -314,6 +322,7 @@ class LiveJobs(OfNodes):
         gpus = self._gpus.setdefault(node.pool, Counter())
         for gpu in node.gpus:
             gpus[gpu.type] += change * (gpu.healthy and node.takes_jobs)
+        self._sizes[len(node.gpus)] += change * node.takes_jobs
         self._kept.pop(node.pool, None)
 
 

@@ -99,12 +99,8 @@ def left_with_s(draft: Draft, queue: BoundOrder, job: Job, gpus: int, *, spans: 
 
 
 def most_on_a_node(draft: Draft) -> int:
-    """GPUs of the largest node that takes jobs; worked out once in a plan."""
-    found: int | None = draft.worked_out.get(most_on_a_node)
-    if found is None:
-        taking = [node.node for node in draft.view.nodes.values() if node.node.takes_jobs]
-        found = draft.worked_out[most_on_a_node] = max([len(node.gpus) for node in taking], default=0)
-    return found
+    """GPUs of the largest node that takes jobs."""
+    return draft.view.derived(LiveJobs).most_on_a_node(draft.view)
 
 
 def _is_seen_apart(draft: Draft, job: Job, gpus: int) -> bool:

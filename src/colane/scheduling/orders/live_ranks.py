@@ -7,7 +7,7 @@ where its length is learnt, so nothing is asked of each job anew but where its s
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from math import fsum, inf
 from operator import attrgetter
@@ -273,6 +273,23 @@ class LiveRanks(NodesMatterNot):
         every = 1 << known.level
         work_s = known.moments / MOMENTS_A_S + known.placed_s * every
         return RanksNow(known.ranks, known.in_order, known.placed_ranks, every, work_s)
+
+    def of_placed(
+        self, view: ClusterView, pool: str, rank: RankOf, course: CourseOf, jobs: Iterable[Job]
+    ) -> list[Rank]:  # fmt: skip
+        """Ranks of jobs on GPUs now: `rank` is asked only where the course of one is not known."""
+        kept, placed, lengths = view.derived(LiveJobs).kept(view, pool), self._pool(pool).placed, view.beliefs.lengths
+        samples, version, found = view.samples, lengths.version, list[Rank]()
+        for job in jobs:
+            line = placed[_level(job.id)][job.id]
+            if line.of is not kept:
+                line.work_out(job, kept, course(job), self._gpus_power)
+            if line.is_known and not (line.counts_steps and job.id in samples):
+                line.look(view.now_s, lengths, version)
+                found.append(line.rank)
+            else:
+                found.append(rank(job))
+        return found
 
     def _look(
         self, view: ClusterView, known: _OfPool, sample: list[_PlacedRank], kept: Kept,

@@ -159,6 +159,7 @@ class ByShadowPrice:
             line = partial(_line, draft, pool, index, waiting)
         ranks = draft.view.derived(LiveRanks, Objective.JCT if owed else self.objective, self.gpus_power)
         ranking = partial(ranks.at, draft.view, pool, alike.of, by_work, left_s, expected.course)
+        ranks_placed = partial(ranks.of_placed, draft.view, pool, rank, expected.course) if is_by_left else None
         prices = Prices(draft, pool, held, left_s, self.makespan_weight, self.objective, ranking, owed)
 
         is_makespan = self.objective is Objective.MAKESPAN
@@ -172,7 +173,7 @@ class ByShadowPrice:
             weighs_first_most=owed is None and (not is_by_left or not self.makespan_weight),
             soonest_end_s=soonest_end(draft, pool, left_s) if self.objective is Objective.MAKESPAN else None,
             drains_s=None if self.objective is Objective.MAKESPAN else prices.drains_s,
-            awaits=self.awaits and is_by_left, exchanges=is_by_left, held=held,
+            awaits=self.awaits and is_by_left, exchanges=is_by_left, held=held, ranks_placed=ranks_placed,
         )  # fmt: skip
 
     def _by_left(self, expected: Expected) -> RankOf:

@@ -190,7 +190,8 @@ class VictimSurvey:
                 for job in self._seen()
                 if may_leave(view, job) and (not _spans(job) or (self._over_nodes and _is_all_there(view, job)))
             ]
-            self._past_min_runtime, self._ranks = past_min_runtime, [self._queue.rank(job) for job in past_min_runtime]
+            ranks = self._queue.ranks_placed or partial(map, self._queue.rank)
+            self._past_min_runtime, self._ranks = past_min_runtime, list(ranks(past_min_runtime))
             self._last = max(self._ranks, default=None)
 
     @property
@@ -219,12 +220,10 @@ class VictimSurvey:
         changed = dict.fromkeys([gpu.node for gpu in news.gpus]) if news is not None else {}
         of_pool = [name for name, node in view.nodes.items() if node.node.pool == self._pool]
         nodes = {**changed, **dict.fromkeys(islice(of_pool, 0, None, every))}
-        here = {job: view.jobs[job] for name in nodes if name in view.nodes for job in view.nodes[name].jobs}
-        movable = [job for job in here.values() if job.is_movable and not job.home and not job.is_leaving]
-        latest_s = self._draft.now_s - self._queue.quantum_s
-        return sorted(
-            [job for job in movable if ran_since_s(job) <= latest_s], key=lambda job: (ran_since_s(job), job.id)
-        )
+        here = [job for name in nodes if name in view.nodes for job in view.nodes[name].jobs]
+        movable, latest_s = self._live.movable, self._draft.now_s - self._queue.quantum_s
+        past = sorted([(movable[job], job) for job in dict.fromkeys(here) if movable.get(job, inf) <= latest_s])
+        return [view.jobs[job] for _, job in past]
 
     def stoppable(self) -> list[tuple[Rank, int, NodeVictims]]:
         """Nodes on which jobs may be stopped, by the last rank there."""
