@@ -23,7 +23,7 @@ from colane.model.reason import Why
 from colane.model.sentences import sentence_of
 from colane.perf.beliefs import Beliefs
 from colane.scheduling.engine.moving_costs import MOVES_MAX, moved_part
-from colane.scheduling.orders.price import OWED_MAX, ByShadowPrice, owed_ratio, shadow_price
+from colane.scheduling.orders.price import OWED_MAX, WEIGHED_ACTIONS_MAX, ByShadowPrice, owed_ratio, shadow_price
 from colane.scheduling.registry import create
 from tests.core.worlds import GIB, World, make_node, make_profile
 from tests.examples import examples
@@ -321,6 +321,22 @@ def test_what_is_decided_in_many_steps_is_what_one_plan_would_decide(nodes: int,
     assert len(steps) > 2
     assert [_what(action) for action in made] == [_what(action) for action in at_once]
     assert made
+
+
+@pytest.mark.parametrize("kinds", [("plain", "gang"), ("unknown", "wide"), ("plain", "untold-gang")])
+def test_a_burst_is_started_in_many_steps_as_in_one_plan(kinds: tuple[str, ...]) -> None:
+    """Jobs of one GPU do not join others while gangs before them, and free GPUs, are still to be served."""
+    core = cluster(POLICY, Size(30, 8, 0, 26))
+    come = [submissions(number, 1, 26, kinds[number // 4 % len(kinds)])[0] for number in range(300)]
+    core.step(come, 1.0, decides=False)
+    at_once = core.policy.plan(ClusterView(core.state, 1.0, explain=JobId(0))).actions
+    steps = [core.step([], 1.0).decisions]
+    while core.goes_on:
+        steps.append(core.step([], 1.0).decisions)
+    made = [decision.action for step in steps for decision in step]
+    assert max(map(len, steps)) <= 2 * WEIGHED_ACTIONS_MAX
+    assert len(at_once) > 3 * WEIGHED_ACTIONS_MAX
+    assert [_what(action) for action in made[: len(at_once)]] == [_what(action) for action in at_once]
 
 
 def test_gpus_that_change_between_two_steps_are_looked_at_anew() -> None:

@@ -339,6 +339,7 @@ class Draft(Overlay):
     def __init__(self, view: ClusterView) -> None:
         super().__init__(view)
         self.actions: list[Action] = []
+        self.actions_max = ACTIONS_MAX
         self.waits: dict[JobId, Reason] = {}
         self.class_waits: dict[NeedClass, Reason] = {}
         self.rest: dict[str, Reason] = {}
@@ -589,7 +590,7 @@ class Draft(Overlay):
     @property
     def is_long(self) -> bool:
         """Whether as much was decided as one plan may; all of it is where it is only asked why jobs wait."""
-        return len(self.actions) >= ACTIONS_MAX and self.view.explain is None
+        return len(self.actions) >= self.actions_max and self.view.explain is None
 
     def goes_on(self, pool: str) -> bool:
         """Whether that was said."""

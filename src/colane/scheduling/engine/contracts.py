@@ -502,6 +502,9 @@ class Chooser(Protocol):
     def serve(self, context: SchedulingContext, take: Take) -> None:
         """Serve a pool in one plan, also while no job waits there."""
 
+    def served(self, context: SchedulingContext, *, is_cut: bool) -> None:
+        """The rest of the line was served, or is left to the next step as this plan has decided enough."""
+
 
 class CpuPlacing(Protocol):
     """How a composition places jobs without GPUs."""

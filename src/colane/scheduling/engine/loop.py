@@ -167,6 +167,7 @@ class _Service:
         self._has_full = parts.cpu_jobs.is_idle
         self._lowest = inf
         self._waiting = draft.view.queue(pool).count
+        self._is_cut = False
         self._newcomers = draft.view.newcomers(pool) if self._may_settle and self._settles() else None
 
     def serve(self) -> None:
@@ -180,6 +181,8 @@ class _Service:
         if self._bound_sources or not self.context.skips_hopeless:
             while not self._goes_on and self._serve_line():
                 self._newcomers = None
+        if self._chooser is not None:
+            self._chooser.served(self.context, is_cut=self._is_cut)
         if self._waiting > 0 and not self._goes_on:
             self._plan_again()
         if self._may_settle and self._settles() and not self._goes_on:
@@ -217,6 +220,7 @@ class _Service:
         for job in walk:
             if self._draft.is_long:  # as much was decided as one plan may
                 self._draft.go_on(self.context.pool)
+                self._is_cut = True
                 break
             if hope.is_lost(job):
                 walk.skip_class()

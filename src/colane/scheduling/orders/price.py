@@ -15,7 +15,7 @@ from heapq import heapify, heappop, heapreplace
 from math import sqrt
 from typing import Final
 
-from colane.core.cluster.draft import Draft
+from colane.core.cluster.draft import ACTIONS_MAX, Draft
 from colane.core.cluster.view import ClusterView
 from colane.core.planners.means import stopped_s
 from colane.facts.ran import had_s
@@ -101,6 +101,10 @@ def owed_ratio(had: float, usual: float) -> float:
     return max(1.0 / OWED_MAX, min(OWED_MAX, usual / had if had > 0 else OWED_MAX))
 
 
+WEIGHED_ACTIONS_MAX: Final = 32
+"""So much does a plan decide where each change is weighed anew, but not where each plan ranks all that waits anew."""
+
+
 @dataclass(frozen=True, slots=True)
 class ByShadowPrice:
     """The order of `colane`."""
@@ -145,6 +149,7 @@ class ByShadowPrice:
         firsts: Callable[[FirstOf], Firsts] | None = None
         line: Callable[[ClassKey], Iterator[Entry]] = no_line
         plan_walks: Callable[[], PlanWalks] | None = None
+        draft.actions_max = ACTIONS_MAX if is_fair else WEIGHED_ACTIONS_MAX
         if is_fair:
             walk = ranked(draft, each_ranked(draft, held))
             plan_walks = partial(WalksByRank, draft, held)

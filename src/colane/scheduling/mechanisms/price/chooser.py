@@ -12,7 +12,7 @@ GPUs there are, so the less a look costs, the sooner everything is looked at aga
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -103,6 +103,17 @@ class ByPrice:
         draft.plan_for_news(context.pool, draft.now_s + pause_s if news is None else news.until_s)
         _Chooser(self, context, take, news).run()
 
+    def served(self, context: SchedulingContext, *, is_cut: bool) -> None:
+        """A line that was cut goes on without choosing; then what was told and has changed is chosen among."""
+        draft, kept = context.draft, context.draft.view.derived(Looking, context.pool)
+        if is_cut:
+            kept.leave(draft.touched)
+            kept.is_chosen = True
+        elif not draft.goes_on(context.pool) and not context.explains:
+            if kept.is_chosen:
+                draft.go_on(context.pool)
+            kept.end()
+
 
 class _Chosen(NamedTuple):
     """A change, and what it is worth; of those worth the same the job first in the order goes first."""
@@ -141,6 +152,8 @@ class Looking(NodesMatterNot):
         searches: For each job, and for those alike.
         closed: GPUs that plans so far have changed: no job moves on from there, as none does within one plan.
         changed: GPUs to be looked at anew.
+        for_gang: A gang for which GPUs are kept, these, and when everything is planned anew.
+        is_chosen: Whether all that pays was chosen, and the next plan goes on with the line.
     """
 
     def __init__(self, pool: str) -> None:
@@ -149,6 +162,8 @@ class Looking(NodesMatterNot):
         self.searches: dict[Hashable, PlaceSearch] = {}
         self.closed: set[GpuId] = set()
         self.changed: dict[GpuId, None] = {}
+        self.for_gang: tuple[JobId, list[GpuId], float] | None = None
+        self.is_chosen = False
 
     def moved(self, old: Job | None, new: Job | None) -> None:
         for job in (old, new) if self.searches else ():
@@ -165,10 +180,16 @@ class Looking(NodesMatterNot):
             search.go_on(changes, self.changed)
         self.changed = {}
 
+    def leave(self, touched: Sequence[GpuId]) -> None:
+        """A plan leaves the rest to the next one."""
+        self.changed.update(dict.fromkeys(touched))
+        self.closed.update(touched)
+
     def end(self) -> None:
         """All was looked at."""
         self.searches.clear()
         self.closed.clear()
+        self.is_chosen = False
 
 
 class _Chooser:
@@ -197,6 +218,7 @@ class _Chooser:
         self._walks = None if self._queue.plan_walks is None else self._queue.plan_walks()
         self._entries_taken: dict[ClassKey, int] = {}
         self._given: Counter[str] = Counter()
+        self._dearness: dict[JobId, tuple[int, float, Rank]] = {}
         self._gpus_started_on: list[GpuId] = []
         self._starts = 0
         self._heads_max = CLASSES_MAX if news is None else CLASSES_SEEN_MAX
@@ -226,19 +248,18 @@ class _Chooser:
         self._keep_what_is_made()
         self._start_whole()
         self._look()
-        while not self._is_cut and (change := self._best()) is not None:
+        while not self._is_cut and not self._kept.is_chosen and (change := self._best()) is not None:
             self._make(change)
             self._look()
             self._is_cut = self._draft.is_long
         if self._is_cut:
-            self._kept.changed.update(dict.fromkeys(self._draft.touched))
-            self._kept.closed.update(self._draft.touched)
+            self._kept.leave(self._draft.touched)
             self._draft.go_on(self._pool)
             return
         if self._settings.parts:
             self._part()
         self._settle()
-        self._kept.end()
+        self._kept.searches.clear()
 
     def _settle(self) -> None:
         """Spare the core the next plan if it would find nothing: what starts does so on free GPUs, and none joins it.
@@ -268,17 +289,25 @@ class _Chooser:
         """Let gangs go first where those before them would leave GPUs idle, now or as soon as they have a place."""
         if not self._any_free or not self._queue.exchanges:
             return
-        while (whole := next_whole(self._context, self._in_order, self._fastest)) is not None:
-            self._promise(whole.job, whole.candidate)
-            self._starts += 1
-            self._gang = self._first_gang()
-        kept = next_kept(self._context, self._in_order)
-        if kept is not None:
-            job, soon = kept
-            self._draft.hold(job, soon.gpus, job.effective)
-            self._context.changed(soon.gpus)
-            # by then they have ended on which it counts, or it counts on them no longer
-            self._draft.plan_again(self._pool, self._draft.now_s + soon.in_s + PAST_END_MIN_S)
+        draft, kept = self._draft, self._kept
+        if not kept.closed:  # else this goes on with a plan that did it
+            while (whole := next_whole(self._context, self._in_order, self._fastest)) is not None:
+                self._promise(whole.job, whole.candidate)
+                self._starts += 1
+                self._gang = self._first_gang()
+            found = next_kept(self._context, self._in_order)
+            kept.for_gang = None
+            if found is not None:  # by then they have ended on which it counts, or it counts on them no longer
+                until_s = draft.now_s + found[1].in_s + PAST_END_MIN_S
+                kept.for_gang = found[0].id, [load.id for load in found[1].gpus], until_s
+        if kept.for_gang is not None:
+            number, gpus, until_s = kept.for_gang
+            job = draft.view.jobs.get(number)
+            if job is not None and job.is_waiting and all(gpu in draft.view.gpus for gpu in gpus):
+                loads = [draft.load(gpu) for gpu in gpus]
+                draft.hold(job, loads, job.effective)
+                self._context.changed(loads)
+                draft.plan_again(self._pool, until_s)
 
     def _look(self) -> None:
         """Something was decided: GPUs that this plan changes again are the next one's news."""
@@ -441,7 +470,10 @@ class _Chooser:
     def _dearest_first(self, job: Job) -> tuple[int, float, Rank, int, JobId]:
         """Of equal ones that of the user who holds least first, what this plan gives included."""
         held = self._users.taken(self._pool, job.spec.user)[0] + self._given[job.spec.user] if self._has_users else 0
-        return -job.spec.priority, -self._queue.weigh(job), self._queue.place(job), held, job.id
+        known = self._dearness.get(job.id)
+        if known is None:
+            known = self._dearness[job.id] = -job.spec.priority, -self._queue.weigh(job), self._queue.place(job)
+        return known[0], known[1], known[2], held, job.id
 
     def _is_open(self, job: Job) -> bool:
         return self._draft.is_undecided(job.id) and job.id not in self._promised
@@ -653,8 +685,10 @@ class _Chooser:
             if self._walks is None:
                 self._started.append(job)
             self._given[user] += job.gpu_count
+            own, classes = self._users.lines(self._pool).get(user, {}), self._draft.view.queue(self._pool).classes
             for key in [key for key, jobs in self._lines.items() if any(other.spec.user == user for other in jobs)]:
-                del self._lines[key]
+                if key not in own or len(own[key]) < len(classes[key]):  # else its order is of this user alone
+                    del self._lines[key]
 
 
 def _is_served(need: NeedClass) -> bool:
