@@ -7,7 +7,7 @@ than the time within which agents report. The machine must be quiet all the same
 that other programs use by a quarter, and what is not learnt is decided otherwise.
 
     python benchmarks/as_simulated.py [-p colane -p fifo] [--jobs 24] [--seeds 1] [--devices cpu:2:4GB] [--keep DIR]
-    python benchmarks/as_simulated.py -p colane --jobs 200 --lengths 5,6,8,20 --load 2.6    # some 9 minutes
+    python benchmarks/as_simulated.py -p colane --jobs 200 --lengths 5,6,8,20 --load 2.6    # 9 to 21 minutes
 
 Prints the share of pairs of jobs whose starts are in the same order and the means, and what `colane replay` says of
 its own trust in it. Exits with 1 when more than 5 % of the pairs that could differ do, or where replay is off by more
