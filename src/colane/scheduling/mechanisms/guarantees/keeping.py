@@ -36,7 +36,7 @@ class Guarantees:
     """Keeps guaranteed GPUs for their groups, and takes them back from others."""
 
     def is_settled(self, _view: ClusterView, _pool: str) -> bool:
-        return True  # whom they are owed had them before
+        return True  # a group had what it is owed before
 
     def fill(self, draft: Draft, pool: str) -> None:
         """Nothing is left to the policy."""
