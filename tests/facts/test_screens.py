@@ -168,7 +168,8 @@ def counts_from_the_same_end(w: World, job: Job, left_s: float | None) -> None:
     core, now_s = w.service.driver.core, w.service.driver.now()
     if is_foreseen(job) and job.array is None and job.placement is not None:
         found = middles_s(scene_of(core.state, core.policy, job.spec.pool, now_s, core.pacing))
-        assert min(found[job.id][1], FAR_S) == pytest.approx(FAR_S if left_s is None else left_s, abs=2)
+        wanted_s = FAR_S if left_s is None else left_s
+        assert wanted_s - 2 < min(found[job.id][1], FAR_S) < wanted_s + 0.5
 
 
 @pytest.mark.parametrize("kind", KINDS)

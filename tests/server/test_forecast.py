@@ -31,7 +31,7 @@ async def test_a_job_starts_once_those_before_it_are_through(policy: str) -> Non
         before = everything(w)
         for asked in ({}, {"after": "any:1"}, {"array": "0-9%2"}):
             plan = await plan_of(w, asked)
-            assert plan["starts_in_s"] == pytest.approx(60 * 2 + 3600, abs=2)
+            assert 60 * 2 + 3600 - 2 < plan["starts_in_s"] <= 60 * 2 + 3600
             assert plan["jobs"][0]["sentence"].endswith("; it would start in about 62 min, as far as is known")
         assert everything(w) == before
 
@@ -134,7 +134,8 @@ class TestOfALiveJob:
             array = await w.submit(array="0-99%1")
             before = everything(w)
             for job, wanted in ((2, 120.0), (third, 3720.0), (1, 0.0)):
-                assert (await w.good("GET", f"/job/{job}/start"))["starts_in_s"] == pytest.approx(wanted, abs=2)
+                found = (await w.good("GET", f"/job/{job}/start"))["starts_in_s"]
+                assert wanted - 2 < found <= wanted
             for job in (array, array + 1, array + 50):  # behind the third, of which nothing is known
                 told = await w.good("GET", f"/job/{job}/start")
                 said = f"when it starts is {NOT_KNOWN}" if job != array + 50 else "it is not known when it would start"
