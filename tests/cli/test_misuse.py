@@ -31,6 +31,8 @@ def lines(text: str) -> list[str]:
         (["ps", "--limit", "0"], "--limit: must be all, or a number of jobs"),
         (["stat"], "No such command 'stat'; see colane ps and colane nodes"),
         (["nvtop"], "No such command 'nvtop'; see colane top"),
+        (["quota"], "see colane usage"),
+        (["node", "drain"], "No such command 'drain'; use colane drain"),
         (["restart", "7"], "colane again JOB"),
         (["squeue"], "see colane ps"),
         (["glossary", "quux"], "'quux' is not in it"),

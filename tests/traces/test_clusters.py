@@ -176,11 +176,13 @@ def test_a_file_without_groups(file: File, text: str) -> None:
         load(file(text, "mine.yaml"))
 
 
-def test_an_unknown_preset_names_the_near_ones() -> None:
+def test_an_unknown_preset_names_the_near_ones_and_shows_a_file(file: File) -> None:
     with pytest.raises(
         InputFileError, match=r"phily: no such cluster \(did you mean philly\?\); presets: dgx-a100, dgx1"
-    ):
+    ) as told:
         load("phily")
+    _, _, shown = str(told.value).partition(" such as: ")
+    assert [len(node.gpus) for node in load(file(shown, "mine.yaml")).nodes] == [8] * 4
     with pytest.raises(InputFileError, match=r"absent\.yaml: cannot be read"):
         load("absent.yaml")
 

@@ -187,7 +187,7 @@ def _said(error: SchedulerError | EngineError | typer.TyperException | MemoryErr
     if isinstance(error, SchedulerError):
         problem = from_scheduler(error)
         return problem.format_message(), problem.exit_code
-    return (str(error) if isinstance(error, EngineError) else complaint(error)), error.exit_code
+    return (str(error) if isinstance(error, EngineError) else complaint(error, NOUNS)), error.exit_code
 
 
 def _complain(message: str, code: int) -> int:

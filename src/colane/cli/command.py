@@ -30,11 +30,12 @@ NOISE: Final = {
 """How the library that checks values complains of them, and our words for it."""
 
 
-def complaint(error: typer.TyperException) -> str:
-    """Return the message, and for a wrong command line where to read on."""
+def complaint(error: typer.TyperException, nouns: Iterable[str] = ()) -> str:
+    """Return the message, and for a wrong command line where to read on; `nouns` are words that may follow `colane`."""
     said, context = error.format_message(), getattr(error, "ctx", None)
     if (match := _NO_COMMAND.match(said)) is not None and context is not None:
-        elsewhere = None if context.parent else meant_by(match["name"])
+        above = f"use colane {match['name']}" if match["name"] in nouns else None
+        elsewhere = above if context.parent else meant_by(match["name"])
         said = f"No such command '{match['name']}'; {elsewhere or _nearest(match['name'], context.command.commands)}"
         if elsewhere:
             return said

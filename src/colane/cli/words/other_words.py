@@ -25,6 +25,7 @@ MEANT: Final = (
     ("help", "see colane --help"),
     ("version", "see colane --version"),
     ("words", "see colane glossary"),
+    ("quota quotas limits budget", "see colane usage; a file of them is given to colane server --limits"),
 )
 """Words, and the advice for each of them."""
 
@@ -58,7 +59,7 @@ OPTIONS: Final = (
 ELSEWHERE: Final = (
     ("--wrap", "a line of a shell is a command: colane submit -- sh -c 'LINE'"),
     ("--error", "what a job prints goes to one place: colane logs JOB, and a copy to --output FILE"),
-    ("--mail-user --mail-type --begin --reservation --licenses", "there is nothing of the kind here"),
+    ("--mail-user --mail-type --reservation --licenses", "there is nothing of the kind here"),
 )
 """What no option of ours does, and what does it instead."""
 

@@ -85,11 +85,9 @@ def load(name: str | Path) -> Cluster:
         return Cluster(path.name.partition(".")[0], nodes, extras, str(path))
     if path.suffix in {".yaml", ".yml"} or path.exists():
         return read(path)
-    known = ", ".join(preset_names())
-    raise InputFileError(
-        path,
-        f"no such cluster{did_you_mean(str(name), preset_names())}; presets: {known}; or a .yaml file or node list",
-    )
+    said = f"no such cluster{did_you_mean(str(name), preset_names())}; presets: {', '.join(preset_names())}"
+    form = "or a node list, or a .yaml file such as: groups: [{count: 4, gpus: 8, gpu_type: V100, gpu_memory: 16GB}]"
+    raise InputFileError(path, f"{said}; {form}")
 
 
 def preset_names() -> tuple[str, ...]:
