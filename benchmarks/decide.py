@@ -254,10 +254,15 @@ class Metered:
     def step(self, events: Sequence[Event], at_s: float) -> float:
         """What events take, in all the steps they need."""
         first = len(self.steps)
-        self.steps.append(self.meter(partial(self.core.step, events, at_s)))
+        self.steps.append(self.meter(partial(self._turn, events, at_s)))
         while self.core.goes_on:
-            self.steps.append(self.meter(partial(self.core.step, (), at_s)))
+            self.steps.append(self.meter(partial(self._turn, (), at_s)))
         return sum(self.steps[first:])
+
+    def _turn(self, events: Sequence[Event], at_s: float) -> None:
+        """A step, behind which garbage is collected as the scheduler does (`colane.server.writer.driver`)."""
+        self.core.step(events, at_s)
+        gc.collect(0)
 
     def launch(self, at_s: float) -> None:
         """What was started makes steps."""

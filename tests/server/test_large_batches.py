@@ -450,3 +450,19 @@ async def test_batches_that_are_refused_leave_no_memory_behind() -> None:
         before = await refused(range(6))
         assert await refused(range(6, 21)) < before + BLOCKS_LEFT_MAX
         assert await w.good("GET", "/jobs") == []
+
+
+YOUNG_MAX = 10_000  # what one request and its turn make; a batch of so many jobs makes several times as much
+
+
+async def test_no_step_looks_for_garbage_in_what_the_turns_before_it_made() -> None:
+    known = gc.get_threshold()
+    gc.collect()
+    gc.set_threshold(2**30)
+    try:
+        async with world(quotas=Quotas(Limits(queued=2_000))) as w:
+            await w.good("POST", "/jobs", [{**SLEEP, "name": f"j{number}"} for number in range(1_000)])
+            await w.submit()
+            assert len(gc.get_objects(0)) < YOUNG_MAX
+    finally:
+        gc.set_threshold(*known)

@@ -57,9 +57,9 @@ PASSABLE: Final = 0o711
 """Mode of root's state directory: all users may pass to the socket and to their own jobs' files; none may list it."""
 
 OBJECTS_PER_COLLECTION: Final = 10_000
-"""Cycles are looked for after so many new objects, not Python's 700, and among these alone: what a turn leaves behind
-holds few. That takes some 10 ms, in which nothing is answered; to look at older ones too, 8,000 live jobs among them,
-takes 400 ms and more."""
+"""Within a turn cycles are looked for after so many new objects, not Python's 700, and among these alone: what a turn
+leaves behind holds few, and is looked at when it ends (`LiveDriver.run`). To look at older ones too, 8,000 live jobs
+among them, takes 400 ms and more, in which nothing is answered."""
 NEVER: Final = 2**30
 COLLECTION_PERIOD_S: Final = 3600.0  # how often cycles are looked for among all objects
 
