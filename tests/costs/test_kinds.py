@@ -57,10 +57,10 @@ def test_no_kind_of_job_costs_more_beside_fifo(kind: str) -> None:
     assert not dear
 
 
-def calls_a_lesson(kind: str, queued: int) -> float:
+def calls_a_lesson(kind: str, queued: int, families: int = SIZE.families) -> float:
     """Functions called for that of twelve ends after which most is judged anew, as lengths are learnt."""
-    world = Metered("colane", kind, SIZE._replace(nodes=32, queued=queued), _unmetered)
-    world.step(submissions(0, 256 + queued, SIZE.families, kind), 1.0)
+    world = Metered("colane", kind, SIZE._replace(nodes=32, queued=queued, families=families), _unmetered)
+    world.step(submissions(0, 256 + queued, families, kind), 1.0)
     world.launch(2.0)
     world.step([Tick()], 302.5)
     running = [
@@ -84,3 +84,9 @@ def test_a_lesson_about_lengths_judges_no_gang_anew_when_it_is_overdue() -> None
     """Those of a family that have had as much are overdue as long after they came: asked of each it took 31 calls."""
     few, many = 400, 2_000
     assert calls_a_lesson("untold-gang", many) - calls_a_lesson("untold-gang", few) <= 10 * (many - few)
+
+
+@pytest.mark.parametrize(("kind", "most"), [("plain", 2.2), ("wide", 4), ("guaranteed", 1.7)])
+def test_a_lesson_about_lengths_asks_nothing_anew_where_they_are_told(kind: str, most: float) -> None:
+    """With 1,000 families each of its classes was ranked anew."""
+    assert calls_a_lesson(kind, 400, 1_000) <= most * calls_a_lesson(kind, 400)

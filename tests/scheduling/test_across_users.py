@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
+from colane.core.cluster.draft import Draft
+from colane.scheduling.engine.contracts import BoundOrder, Order
 from colane.scheduling.presets import NAMES
 from colane.scheduling.registry import create
 from tests.core.worlds import make_node
@@ -70,3 +73,30 @@ def test_value_goes_before_what_users_hold() -> None:
         known(2.0, 100.0, user="ann", share=False),
     ]  # fmt: skip
     assert Life(create("colane"), [make_node("n0", 1)], jobs, [step_time(1.0)]).run().order == [1, 3, 2]
+
+
+@dataclass(frozen=True)
+class AskingAll:
+    """An order that does not tell which classes go first."""
+
+    order: Order
+
+    @property
+    def quantum_s(self) -> float:
+        return self.order.quantum_s
+
+    def bind(self, draft: Draft, pool: str) -> BoundOrder:
+        return replace(self.order.bind(draft, pool), class_heads=None)
+
+
+def test_of_many_classes_those_that_go_first_decide_as_all_do() -> None:
+    """Many are as long as others, and of those the user who holds least goes first."""
+    families = [f"f{number}" for number in range(160)]
+    jobs = [
+        known(0.0, 20.0 + 20.0 * (number % 2), user="ann" if number < 136 else "bob", family=family, share=False)
+        for number, family in enumerate(families)
+    ]
+    steps, policy = [step_time(1.0, family=family) for family in families], create("colane")
+    asks_all = replace(policy, order=AskingAll(policy.order))
+    found = [Life(one, [make_node("n0", 3)], jobs, steps).run().spans for one in (policy, asks_all)]
+    assert found[0] == found[1]

@@ -208,6 +208,8 @@ class BoundOrder:
     ranks_placed: Final[Callable[[Iterable[Job]], list[Rank]] | None] = None
     # the first waiting jobs of every class; None where more than rank and arrival tells one from another
     firsts: Final[Callable[[FirstOf], Firsts] | None] = None
+    # the first waiting job of every class by rank, where jobs of several users wait
+    class_heads: Final[Callable[[], list[Head]] | None] = None
     # the waiting jobs of a class in order, where there are `firsts`
     line: Final[Callable[[ClassKey], Iterator[Entry]]] = no_line
     # whether of jobs of one GPU and one priority none weighs more than one before it

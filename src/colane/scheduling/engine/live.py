@@ -247,10 +247,15 @@ NO_GPUS: Counter[str] = Counter()
 
 
 class LiveJobs(OfNodes):
-    """An index of live jobs."""
+    """An index of live jobs.
+
+    Attributes:
+        learnt: Families of which any job that waits was ranked by a length that is learnt.
+    """
 
     def __init__(self) -> None:
         super().__init__()
+        self.learnt: set[str] = set()
         self._pools: dict[str, PoolJobs] = {}
         self._kept: dict[str, Kept] = {}
         self._gpus: dict[str, Counter[str]] = {}

@@ -22,21 +22,26 @@ class AlikeRanks:
         rank: The rank of a job.
         expected: What a job has left.
         tells_each: Whether lengths of single jobs are believed that these do not declare: then none are alike.
+        learnt: Families of which any rank rests on a length that is learnt.
     """
 
     def __init__(
-        self, kept: Kept, lengths: LengthEstimates, rank: Callable[[Job], Rank], expected: Expected, tells_each: bool
-    ) -> None:
+        self, kept: Kept, lengths: LengthEstimates, rank: Callable[[Job], Rank], expected: Expected, tells_each: bool,
+        learnt: set[str],
+    ) -> None:  # fmt: skip
         self._lengths = lengths
         self._told = kept.told
         self._untold = kept.untold
         self._rank = rank
         self._expected = expected
         self._tells_each = tells_each
+        self._learnt = learnt
 
     def of(self, job: Job) -> tuple[Rank, float]:
         """Rank, and seconds left."""
         if self._tells_each or job.attempt or job.totals.steps_kept:
+            if self._expected.is_learnt(job):
+                self._learnt.add(job.effective.family)
             return self._rank(job), self._expected.rest_s(job)
         spec = job.effective
         asked = (
@@ -49,7 +54,8 @@ class AlikeRanks:
             known = untold[1] if untold is not None and untold[0] == judged else None
         if known is None:
             known = self._rank(job), self._expected.rest_s(job)
-            if self._expected.left_s(job) is None:
+            if self._expected.is_learnt(job):
+                self._learnt.add(spec.family)
                 self._untold[asked] = judged, known
             else:
                 self._told[asked] = known

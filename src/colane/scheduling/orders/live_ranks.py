@@ -119,7 +119,8 @@ class _OfPool:
     judged: int = -1  # and up to which version it was looked at what is learnt of lengths
     # of those without GPUs, and what each has left in GPU-moments
     ranks: dict[JobId, tuple[Rank, int]] = field(default_factory=dict)
-    families: dict[str, dict[JobId, None]] = field(default_factory=dict)  # they by family
+    # those of families of which any length is learnt, by family
+    families: dict[str, dict[JobId, None]] = field(default_factory=dict)
     in_order: list[Rank] = field(default_factory=list)  # their ranks
     moments: int = 0  # what they have left in sum
     new: dict[JobId, None] = field(default_factory=dict)  # those that were not looked at yet
@@ -164,9 +165,10 @@ class _OfPool:
             del self.in_order[bisect_left(self.in_order, known[0])]
             self.moments -= known[1]
             family = job.effective.family
-            del self.families[family][job.id]
-            if not self.families[family]:
-                del self.families[family]
+            alike = self.families.get(family, {})
+            alike.pop(job.id, None)
+            if not alike:
+                self.families.pop(family, None)
 
     def forget(self, kept: Kept, judged: int) -> None:
         """Something else is believed of them."""
@@ -194,14 +196,15 @@ class _OfPool:
 
     def look(self, view: ClusterView, waiting: WaitingOf) -> None:
         """Rank those without GPUs that were not looked at yet."""
-        jobs = view.jobs
+        jobs, learnt = view.jobs, view.derived(LiveJobs).learnt
         while new := view.portion(self.new):
             for number in new:
                 job = jobs[number]
                 entry, left_s = waiting(job)
                 moments = int(left_s * job.gpu_count * MOMENTS_A_S)
                 self.ranks[number] = entry, moments
-                self.families.setdefault(job.effective.family, {})[number] = None
+                if job.effective.family in learnt:
+                    self.families.setdefault(job.effective.family, {})[number] = None
                 self.moments += moments
                 insort(self.in_order, entry)
 

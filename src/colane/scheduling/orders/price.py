@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
@@ -34,6 +35,7 @@ from colane.scheduling.engine.contracts import (
     always_yields,
     no_line,
 )
+from colane.scheduling.engine.contracts import Head as HeadOf
 from colane.scheduling.engine.live import LiveJobs
 from colane.scheduling.engine.moving_costs import STOP_S
 from colane.scheduling.engine.times import Expected, attained_gpu_s
@@ -101,6 +103,8 @@ def owed_ratio(had: float, usual: float) -> float:
     return max(1.0 / OWED_MAX, min(OWED_MAX, usual / had if had > 0 else OWED_MAX))
 
 
+TOLD: Final = -1  # version of ranks that rest on no length that is learnt
+
 WEIGHED_ACTIONS_MAX: Final = 32
 """So much does a plan decide where each change is weighed anew, but not where each plan ranks all that waits anew."""
 
@@ -143,10 +147,12 @@ class ByShadowPrice:
         held = self._held(rank)
         kept, beliefs = draft.view.derived(LiveJobs).kept(draft.view, pool), draft.beliefs
         by_work = self._held(by_left) if owed else held
-        alike = AlikeRanks(kept, beliefs.lengths, by_work, expected, beliefs.tells_each)
+        learnt = draft.view.derived(LiveJobs).learnt
+        alike = AlikeRanks(kept, beliefs.lengths, by_work, expected, beliefs.tells_each, learnt)
         waiting = alike.rank
         walk: Callable[[Callable[[], Classes]], QueueIterator]
         firsts: Callable[[FirstOf], Firsts] | None = None
+        class_heads: Callable[[], list[HeadOf]] | None = None
         line: Callable[[ClassKey], Iterator[Entry]] = no_line
         plan_walks: Callable[[], PlanWalks] | None = None
         draft.actions_max = ACTIONS_MAX if is_fair else WEIGHED_ACTIONS_MAX
@@ -157,6 +163,8 @@ class ByShadowPrice:
             by_user = draft.view.derived(ByLeft, self.objective, self.gpus_power, True)
             walk = across_users(draft, pool, by_user, waiting)
             plan_walks = partial(WalksAcrossUsers, draft, pool, by_user, waiting)
+            of_all = draft.view.derived(ByLeft, self.objective, self.gpus_power)
+            class_heads = partial(of_all.heads, draft.view, pool, waiting)
         else:
             index = draft.view.derived(ByLeft, self.objective, self.gpus_power)
             walk = by_heads(draft, pool, index, waiting)
@@ -175,6 +183,7 @@ class ByShadowPrice:
             gain_min=self.displaces_min, because=BECAUSE[self.objective], left_s=left_s,
             is_learnt=expected.is_learnt, is_past_end=expected.is_past_end,
             weigh=prices.of, gpu_price=prices.of_gpu, firsts=firsts, line=line, plan_walks=plan_walks,
+            class_heads=class_heads,
             weighs_first_most=owed is None and (not is_by_left or not self.makespan_weight),
             soonest_end_s=soonest_end(draft, pool, left_s) if self.objective is Objective.MAKESPAN else None,
             drains_s=None if self.objective is Objective.MAKESPAN else prices.drains_s,
@@ -406,10 +415,14 @@ class ByLeft(ByLength):
         self.gpus_power = gpus_power
 
     def judged(self, view: ClusterView, key: ClassKey) -> int:
-        return view.beliefs.lengths.version_of(key[1].family)
+        family = key[1].family
+        return view.beliefs.lengths.version_of(family) if family in view.derived(LiveJobs).learnt else TOLD
 
     def judged_at_all(self, view: ClusterView) -> int:
         return view.beliefs.lengths.version
+
+    def learnt(self, view: ClusterView) -> AbstractSet[str]:
+        return view.derived(LiveJobs).learnt
 
 
 Head = tuple[Rank, int, JobId, int]

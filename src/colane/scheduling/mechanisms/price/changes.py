@@ -319,7 +319,6 @@ class GpuChanges:
 
         No running job comes to a GPU of which something was decided in this plan.
         """
-        index = self.values.gpu_groups
         if among is not None:
             asked = is_moving, tuple(kinds)
             given = self._given.get(asked)
@@ -328,7 +327,7 @@ class GpuChanges:
             return 1, given[1]
         known = self._alike.get(tuple(kinds))
         if known is None:
-            groups = [group for kind in kinds for group in index.present((self._context.pool, kind))]
+            groups = [group for kind in kinds for group in self.values.gpu_groups.present((self._context.pool, kind))]
             most = LOOKS_MAX if self._looks_at_all else LOOKS_SEEN_MAX
             every = max(1, ceil(sum([group.gpu_count for group in groups]) / most))
             known = self._alike[tuple(kinds)] = every, [(group, None) for group in groups]
@@ -353,7 +352,7 @@ class GpuChanges:
 
     def value(self, gpu_group: GpuGroup, jobs: Sequence[Job]) -> float:
         """What a GPU is worth as it is."""
-        return sum([self._queue.weigh(job) * ratio for job, ratio in zip(jobs, self._before(gpu_group), strict=True)])
+        return sum([self._queue.weigh(job) * ratio for job, ratio in zip(jobs, self.speeds(gpu_group), strict=True)])
 
     def lost(self, gpu_group: GpuGroup, jobs: Sequence[Job], place: int) -> float:
         """What it is worth less without one of these."""
@@ -379,7 +378,7 @@ class GpuChanges:
     def ways(self, job: Job, gpu_group: GpuGroup, *, may_leave: bool) -> list[Regrouping]:
         """Who may stay when a job comes, and who leaves."""
         spec, number, found = job.effective, self._number(job, gpu_group), list[Regrouping]()
-        members, before = gpu_group.members, self._before(gpu_group)
+        members, before = gpu_group.members, self.speeds(gpu_group)
         known = self.values.number(job, spec, gpu_group.kind[1]) is not None
         places = range(len(members))
         for count in _counts(len(members)) if may_leave else (len(members),):
@@ -412,7 +411,8 @@ class GpuChanges:
                 return False
         return values.is_borne(number, site, kept)
 
-    def _before(self, gpu_group: GpuGroup) -> tuple[float, ...]:
+    def speeds(self, gpu_group: GpuGroup) -> tuple[float, ...]:
+        """Of the jobs on each of its GPUs."""
         before = gpu_group.speeds
         if before is None:
             before = gpu_group.speeds = self.values.speeds(gpu_group.site, gpu_group.members)

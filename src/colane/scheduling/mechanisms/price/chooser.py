@@ -11,6 +11,7 @@ GPUs there are, so the less a look costs, the sooner everything is looked at aga
 
 from __future__ import annotations
 
+from bisect import insort
 from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
@@ -352,18 +353,30 @@ class _Chooser:
         """Of each class those that go first, the dearest first."""
         if self._firsts is not None:
             return self._first_heads(self._firsts)
-        for key, line in self._classes().items():
+        classes, found = self._classes(), list[Rank]()
+        for key, rank in self._by_rank(classes):
+            if len(found) >= self._heads_max and found[self._heads_max - 1] < rank:
+                break  # so many go before all of the others
             known = self._lines.get(key)
             if _is_served(key[1]) and (known is None or not all(map(self._is_open, known))):
                 moved: dict[int, Job] = {}
-                for job in islice(self._in_order({key: line}), HEADS_MAX):
+                for job in islice(self._in_order({key: classes[key]}), HEADS_MAX):
                     moved.setdefault(job.moves, job)
-                self._lines[key] = list(moved.values())
+                known = self._lines[key] = list(moved.values())
+            for job in known or ():
+                insort(found, self._queue.place(job))
         heads = [job for line in self._lines.values() for job in line]
         if not self._has_changed():
             heads = [job for job in heads if self._is_new(job)]
         heads.sort(key=self._dearest_first)
         return heads[: self._heads_max]
+
+    def _by_rank(self, classes: Classes) -> Iterator[tuple[ClassKey, Rank]]:
+        """Classes by the rank of their first job where that says which are dearest; of few none is told."""
+        heads = self._queue.class_heads if self._queue.weighs_first_most and self._has_changed() else None
+        if heads is None or len(classes) <= self._heads_max:
+            return ((key, ()) for key in classes)
+        return ((key, rank) for rank, _, key in heads())
 
     def _first_heads(self, firsts: Firsts) -> list[Job]:
         """The same where what goes first is kept: no class is asked anew but those from which this plan took a job."""
@@ -592,7 +605,7 @@ class _Chooser:
         changes, found = self._changes, list[tuple[float, GpuGroup]]()
         for kind in self._draft.view.gpu_types(self._pool):
             for gpu_group in changes.values.gpu_groups.present((self._pool, kind)):
-                speeds = changes.values.speeds(gpu_group.site, gpu_group.members) if gpu_group.gpus else (1.0,)
+                speeds = changes.speeds(gpu_group) if gpu_group.gpus else (1.0,)
                 if min(speeds) < 1.0 - MOVE_PART:
                     found.append((sum(speeds) - len(speeds), gpu_group))
         found.sort(key=lambda entry: entry[0])
