@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
+from benchmarks.predict import by_bound, by_colane, by_demand, gavel_tables, judge, split_families
 
-from colane.perf.calibration import BOTH_SIDES, EVIDENCE_USUAL, Floats, Judged, folds, left_out, pairs, width
+from colane.perf.calibration import (
+    BOTH_SIDES,
+    EVIDENCE_USUAL,
+    Floats,
+    Judged,
+    believed,
+    folds,
+    left_out,
+    pairs,
+    width,
+)
 from colane.perf.encounters import CoRunnerTraits, Encounter, Sighting, log_bound
 from colane.perf.interference import Interference, PairTrusts, Scale
 
@@ -158,3 +171,36 @@ def errors_beside_new_families(seed: int, outliers: int, of_family: float) -> tu
 def test_new_families_are_foreseen_as_well_as_by_the_better_of_model_and_bound(outliers: int, of_family: float) -> None:
     errors = np.array([errors_beside_new_families(seed, outliers, of_family) for seed in range(12)]).sum(axis=0)
     assert errors[0] <= 1.1 * min(errors[1], errors[2]), errors
+
+
+def test_parts_that_foresee_about_as_well_are_all_believed_in_part_and_alike_ones_tell_nothing() -> None:
+    bound, expected = np.zeros(400), np.ones(400)
+    blocks = np.repeat(np.arange(2), 200)
+
+    def part(truth: Floats, usual: float = 1.0) -> float:
+        return believed(Judged(expected, np.ones(400), truth), bound, blocks, usual)
+
+    assert part(expected) == pytest.approx(1.0, abs=0.05)
+    assert part(bound) == pytest.approx(0.0, abs=0.05)
+    halves = np.where(np.arange(400) % 20 < 11, 0.0, 1.0)  # the bound is off a little less often than the model
+    assert 0.1 < part(halves) < 0.4
+    assert believed(Judged(bound, np.ones(400), halves), bound, blocks, 0.7) == 0.7
+
+
+def test_a_large_family_counts_as_a_small_one() -> None:
+    sizes = [10, 10, 10, 370]  # of all that is measured the bound is right of most, but of one family alone
+    truth, blocks = np.repeat([1.0, 1.0, 1.0, 0.0], sizes), np.repeat(np.arange(4), sizes)
+    assert believed(Judged(np.ones(400), np.ones(400), truth), np.zeros(400), blocks) > 0.95
+
+
+def test_new_families_of_gavels_v100s_are_foreseen_no_worse_than_by_the_bound(data: Path) -> None:
+    """Five splits as `benchmarks/predict.py` makes them; errors of slowdowns, and decisions by delta and by sum."""
+    table = next(gavel_tables(data / "A/gavel_v100_throughputs.json.gz", copies=False))
+    parts = [split_families(table, seed, 0.2) for seed in range(5)]
+    ours, of_set, of_each = [
+        np.mean([judge(table, fit(table, known), judged) for known, judged in parts], axis=0)
+        for fit in (by_colane, by_bound, by_demand)
+    ]
+    assert ours[0] <= min(of_set[0], of_each[0])
+    assert ours[2] >= max(of_set[2], of_each[2])
+    assert ours[3] >= max(of_set[3], of_each[3])

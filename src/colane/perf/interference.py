@@ -30,7 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from colane.model.hardware import BESIDE_OTHERS
-from colane.perf.calibration import Judged, believed, folds, left_out, pairs, slowed_is_hidden, width
+from colane.perf.calibration import Judged, Places, believed, folds, left_out, pairs, slowed_is_hidden, width
 from colane.perf.encounters import ALL_OF_IT, CoRunnerTraits, Encounter, Estimate, Sighting, log_bound
 
 Floats = NDArray[np.float64]
@@ -141,8 +141,8 @@ def likeliest(covariance: Floats, deviations: Floats) -> Scale:
     return Scale(float(AMPLITUDES[place // len(NOISES)]), float(NOISES[place % len(NOISES)]))
 
 
-def _trust(judged: Judged, bound: Floats, usual: PairTrust) -> PairTrust:
-    part = believed(judged, bound, usual.part)
+def _trust(judged: Judged, bound: Floats, blocks: Places, usual: PairTrust) -> PairTrust:
+    part = believed(judged, bound, blocks, usual.part)
     shrunk = judged._replace(expected=bound + part * (judged.expected - bound))
     return PairTrust(width(shrunk, usual.width), part)
 
@@ -200,13 +200,14 @@ class Interference:
         for blocks, chosen in ((pairs(members), None), (by_jobs, None), (by_families, is_new), (by_families, ~is_new)):
             judged = left_out(self._precision, self._weights, truth, blocks, measuring)
             places = np.concatenate([np.zeros(0, dtype=np.int64), *blocks])
+            numbers = np.repeat(np.arange(len(blocks)), [len(block) for block in blocks])
             if chosen is not None:
-                judged, places = judged.only(chosen), places[chosen]
+                judged, places, numbers = judged.only(chosen), places[chosen], numbers[chosen]
             bound = self._seen.bound[places] if each else judged.expected  # of pairs seen all is believed
-            usual = _trust(judged, bound, PairTrust())
+            usual = _trust(judged, bound, numbers, PairTrust())
             whole.append(usual)
             here = [world_at[places] == place for place in kinds.values()]
-            each.append([_trust(judged.only(chosen), bound[chosen], usual) for chosen in here])
+            each.append([_trust(judged.only(one), bound[one], numbers[one], usual) for one in here])
         by_world = {world: PairTrusts(*[one[place] for one in each]) for world, place in kinds.items()}
         return self.scale._replace(trusts=PairTrusts(*whole), by_world=by_world)
 
