@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
+from statistics import median
 
 import pytest
 from benchmarks.calls import calls_of
@@ -90,3 +91,17 @@ def test_a_lesson_about_lengths_judges_no_gang_anew_when_it_is_overdue() -> None
 def test_a_lesson_about_lengths_asks_nothing_anew_where_they_are_told(kind: str, most: float) -> None:
     """With 1,000 families each of its classes was ranked anew."""
     assert calls_a_lesson(kind, 400, 1_000) <= most * calls_a_lesson(kind, 400)
+
+
+def calls_an_arrival(nodes: int) -> float:
+    """Functions called for a job that may be stopped, of 1,000 families, beside others on each GPU."""
+    world, total = Metered("colane", "stoppable", Size(nodes, 8, 0, 1_000), _unmetered), 8 * nodes + 60
+    world.step(submissions(0, total, 1_000, "stoppable"), 1.0)
+    world.launch(2.0)
+    world.step([Tick()], 302.5)
+    world.meter = calls_of
+    return median(world.step([one], 303.0 + one.job / 1e4) for one in submissions(total, REPEAT, 1_000, "stoppable"))
+
+
+def test_an_arrival_is_weighed_for_so_many_sets_of_co_runners_however_many_there_are() -> None:
+    assert calls_an_arrival(15) <= 1.2 * calls_an_arrival(9)

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from heapq import heappop, heappush
-from itertools import combinations
+from itertools import combinations, islice
 from math import ceil, inf
 from typing import Final, NamedTuple
 
+from colane.core.cluster.contents import Kind
 from colane.core.cluster.load import GpuLoad
 from colane.core.planners.means import Means, is_untouched, may_leave, means_of, stopped_s
 from colane.model.hardware import GpuId
@@ -22,7 +23,7 @@ from colane.scheduling.engine.live import LiveJobs, Priorities, ran_since_s
 from colane.scheduling.engine.moving_costs import STOP_S, dearness, may_move
 from colane.scheduling.mechanisms.sharing.groups import GpuGroup, Members
 from colane.scheduling.mechanisms.sharing.sharing_places import may_share
-from colane.scheduling.mechanisms.sharing.sharing_values import SharingValues
+from colane.scheduling.mechanisms.sharing.sharing_values import GROUPS_MAX, SharingValues
 from colane.scheduling.mechanisms.topology.utility_placer import best_emptied, least_utility
 
 JOIN_PART: Final = 0.05
@@ -327,11 +328,20 @@ class GpuChanges:
             return 1, given[1]
         known = self._alike.get(tuple(kinds))
         if known is None:
-            groups = [group for kind in kinds for group in self.values.gpu_groups.present((self._context.pool, kind))]
+            groups = [group for kind in kinds for group in self._some((self._context.pool, kind))]
             most = LOOKS_MAX if self._looks_at_all else LOOKS_SEEN_MAX
             every = max(1, ceil(sum([group.gpu_count for group in groups]) / most))
             known = self._alike[tuple(kinds)] = every, [(group, None) for group in groups]
         return known
+
+    def _some(self, kind: Kind) -> Iterable[GpuGroup]:
+        """Groups of a GPU type: of very many the lightest, and of all every second, third, ..."""
+        index = self.values.gpu_groups
+        groups = index.present(kind)
+        if len(groups) <= GROUPS_MAX:
+            return groups
+        some = islice(groups, 0, None, ceil(2 * len(groups) / GROUPS_MAX))
+        return dict.fromkeys([*index.lightest(kind, self._jobs_max - 1, GROUPS_MAX // 2), *some])
 
     def of_these(self, kinds: list[str], is_moving: bool, gpus: Iterable[GpuId]) -> list[Alike]:
         """Each of them by itself."""
@@ -474,7 +484,10 @@ class GpuChanges:
     def all_gain(self, job: Job, gpu_group: GpuGroup, way: Regrouping) -> bool:
         """Whether all end earlier on average if a job comes to those that stay, on whichever of the GPUs."""
         kept, number = _at_places(gpu_group.members, way.stays), self._number(job, gpu_group)
-        return self.values.rise(number, gpu_group.site, kept) > self.values.dilution(gpu_group.site, kept, number)
+        least = self.values.dilution(gpu_group.site, kept, number)
+        if least == -inf:  # any sum will do
+            return self.values.is_borne(number, gpu_group.site, kept)
+        return self.values.rise(number, gpu_group.site, kept) > least
 
     def _number(self, job: Job, gpu_group: GpuGroup) -> int:
         return self.values.number_any(job, job.effective, gpu_group.kind[1])
