@@ -43,6 +43,14 @@ from colane.model.resources import Resources, cores_used, host_needs
 Cores = tuple[int, ...]
 
 
+class Spared:
+    """Users, and how many GPUs their running jobs may yet leave to others."""
+
+    def __init__(self, users: frozenset[str], beyond: int) -> None:
+        self.users = users
+        self.beyond = beyond
+
+
 class Overlay:
     """What a policy may look at while it decides.
 
@@ -61,7 +69,8 @@ class Overlay:
         self._gpus = view.gpus
         self.held: dict[GpuId, JobId] = {}
         self.reserved: dict[str, JobId] = {}
-        self._spared: dict[JobId, frozenset[str]] = {}
+        self._spared: dict[JobId, Spared] = {}
+        self._groups_spared: list[Spared] = []
         self.touched: list[GpuId] = []
         self._loads: dict[GpuId, GpuLoad] = {}
         self._nodes: dict[str, NodeLeft] = {}
@@ -353,24 +362,38 @@ class Draft(Overlay):
         """Put an action into the plan: nothing else in the plan decides about its job."""
         self._decided.add(action.job)
         self.actions.append(action)
+        if self._groups_spared and isinstance(action, (Stop, Park)):
+            job = self.view.job(action.job)
+            for spared in self._groups_spared:
+                spared.beyond -= job.gpu_count if job.spec.user in spared.users else 0
         self.view.work_left = ENDLESS
 
     def leave_alone(self, job: JobId) -> None:
         """Nothing else in the plan decides about a job, one that waits or one that runs."""
         self._decided.add(job)
 
-    def spare(self, job: JobId, users: frozenset[str] = frozenset()) -> None:
-        """A running job leaves for these users' jobs alone; whatever makes it better off is decided as for others."""
-        self._spared[job] = users
+    def spare(self, jobs: Iterable[JobId], users: frozenset[str], beyond: int) -> None:
+        """These running jobs leave for others' than these users' jobs of one GPU alone, and for `beyond` GPUs at most.
+
+        Whatever makes them better off is decided as for others.
+        """
+        spared = Spared(users, beyond)
+        self._groups_spared.append(spared)
+        self._spared.update(dict.fromkeys(jobs, spared))
 
     def is_spared(self, job: JobId) -> bool:
-        """Whether that is said of a job."""
-        return job in self._spared
+        """Whether a running job may leave for no other user's."""
+        spared = self._spared.get(job) if self._spared else None
+        return spared is not None and self.view.job(job).gpu_count > spared.beyond
 
-    def leaves_for(self, victim: JobId, job: Job) -> bool:
-        """Whether a running job may leave for another, as far as it is spared."""
-        users = self._spared.get(victim) if self._spared else None
-        return users is None or job.spec.user in users
+    def leave_for(self, victims: Sequence[Job], job: Job) -> bool:
+        """Whether running jobs may all leave for another, as far as they are spared."""
+        for spared in [self._spared[victim.id] for victim in victims if victim.id in self._spared]:
+            if job.spec.user not in spared.users:
+                lost = sum([victim.gpu_count for victim in victims if victim.spec.user in spared.users])
+                if job.effective.gpus > 1 or lost > spared.beyond:
+                    return False
+        return True
 
     def start(self, job: Job, gpus: Iterable[GpuLoad], reason: Reason, lanes: Sequence[int] | None = None) -> None:
         """Run a waiting job on these GPUs, one a rank, in these lanes or else a new one on each, with its cores.

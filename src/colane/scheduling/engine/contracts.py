@@ -430,7 +430,7 @@ class Keeping(Protocol):
             Whether it has left places to the policy that it has a use for if that has none: then `fill` is called.
         """
 
-    def fill(self, draft: Draft, pool: str) -> None:
+    def fill(self, draft: Draft, pool: str, bind: Bind) -> None:
         """Decide about what the policy has left."""
 
     def is_settled(self, view: ClusterView, pool: str) -> bool:

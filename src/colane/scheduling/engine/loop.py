@@ -123,7 +123,7 @@ class Composed:
                 if not keeping.is_settled(view, pool):
                     draft.settled.clear()
             for keeping in [keeping for keeping, other in lenders if other == pool and not draft.goes_on(pool)]:
-                keeping.fill(draft, pool)
+                keeping.fill(draft, pool, self.bind)
             self.cpu_jobs.place(draft, pool)
         if self.moving is not None and first is None:
             for pool in [pool for pool in view.changed_pools if not draft.goes_on(pool)]:

@@ -46,7 +46,7 @@ class Deadlines:
                     lends = _serve(draft, pool, job, loads, late_s[job.id]) or lends
         return lends
 
-    def fill(self, draft: Draft, pool: str) -> None:
+    def fill(self, draft: Draft, pool: str, bind: Bind) -> None:  # noqa: ARG002
         """Start those that lend their GPUs on what the policy has no use for: their own, or others as good.
 
         Not on GPUs of a job with a deadline that goes before it on its own, nor on any such job's elsewhere.

@@ -22,7 +22,7 @@ from colane.core.cluster.view import ClusterView
 from colane.model.hardware import GpuId
 from colane.model.job import Job, JobId, JobSpec
 from colane.model.job_spec import JobKind
-from colane.model.plan import Stop
+from colane.model.plan import Start, Stop
 from colane.model.reason import Reason, Why
 from colane.model.resources import Guarantee
 from colane.scheduling.engine.contracts import Bind
@@ -38,14 +38,13 @@ class Guarantees:
     def is_settled(self, _view: ClusterView, _pool: str) -> bool:
         return True  # a group had what it is owed before
 
-    def fill(self, draft: Draft, pool: str) -> None:
-        """Nothing is left to the policy."""
-
     def keep(self, draft: Draft, pool: str, bind: Bind) -> bool:
         guarantees = draft.view.guarantees
-        if guarantees:
-            _Pool(draft, pool, guarantees, bind).keep()
-        return False
+        return bool(guarantees) and _Pool(draft, pool, guarantees, bind).keep()
+
+    def fill(self, draft: Draft, pool: str, bind: Bind) -> None:
+        """Take GPUs back for those that the policy has found no place."""
+        _Pool(draft, pool, draft.view.guarantees, bind).take_back()
 
 
 class _Part(NamedTuple):
@@ -68,24 +67,36 @@ class _Pool:
         self._jobs = draft.view.derived(GroupJobs, guarantees)
         self._within = self._jobs.all_within(guarantees)
         self._owed: set[JobId] = set()
+        self._started: set[JobId] | None = None
+        self._leaves_some = False
 
-    def keep(self) -> None:
+    def keep(self) -> bool:
+        """Start those within a guarantee where they have GPUs for themselves; whether others are left to the policy."""
         for each in self._guarantees:
-            for job_id in self._jobs.within(each.group, each.gpus):
-                job = self._draft.view.job(job_id)
-                if job.spec.pool == self._pool and job.gpus_held:
-                    self._draft.spare(job_id, each.members)
+            within = [self._draft.view.job(job) for job in self._jobs.within(each.group, each.gpus)]
+            here = [job.id for job in within if job.spec.pool == self._pool and job.gpus_held]
+            self._draft.spare(here, each.members, self._jobs.has(each.group) - each.gpus)
         for each in self._guarantees:
             self._serve_group(each)
         self._hold_back()
+        return self._leaves_some
+
+    def take_back(self) -> None:
+        """Have borrowers leave for those that the policy started nowhere."""
+        starts = [action.job for action in self._draft.actions if isinstance(action, Start)]
+        self._started = {*starts, *self._draft.held.values()}
+        for each in self._guarantees:
+            self._serve_group(each)
 
     def _serve_group(self, each: Guarantee) -> None:
         """Start its waiting jobs, in the order of the policy, as far as they are within its guarantee."""
+        started, waiting = self._started or set(), self._jobs.waiting.get(each.group, {})
         left = each.gpus - self._jobs.has(each.group)
+        left -= sum([waiting[job].effective.gpus_min for job in started if job in waiting])
         unplaced = list[Job]()
         for job in self._in_order(each.group) if left > 0 else ():
             spec = job.effective.at(job.effective.gpus_min)
-            is_ours = job.spec.pool == self._pool and not job.home
+            is_ours = job.spec.pool == self._pool and not job.home and job.id not in started
             if is_ours and spec.gpus <= left and self._draft.is_undecided(job.id):
                 if self._serve(job, spec, each):
                     left -= spec.gpus
@@ -119,7 +130,11 @@ class _Pool:
             }  # fmt: skip
             draft.start(job, place, Reason(Why.GUARANTEED, facts))
             return True
-        self._vacate(job, place, each)
+        if self._started is None and spec.gpus == 1:
+            self._owed.add(job.id)
+            self._leaves_some = True
+        else:
+            self._vacate(job, place, each)
         return True
 
     def _on_one_node(self, job: Job, spec: JobSpec, types: Sequence[str]) -> list[_Part]:

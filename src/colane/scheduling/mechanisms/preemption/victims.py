@@ -120,9 +120,9 @@ class VictimSurvey:
 
     def yields(self, job: Job, rank: Rank, unit: Unit) -> bool:
         """Whether all of these leave for a job that goes before them; for one that is overdue all that may do."""
-        if not all(self._draft.leaves_for(victim, job) for victim in unit.jobs):
-            return False
         jobs = self._draft.view.jobs
+        if not self._draft.leave_for([jobs[victim] for victim in unit.jobs], job):
+            return False
         victims = [] if rank[1:] and rank[-1] == -inf else [jobs[victim] for victim in unit.jobs]
         return all(one.spec.priority < job.spec.priority or self._queue.yields(job, one) for one in victims)
 

@@ -467,7 +467,7 @@ class GpuChanges:
     def is_allowed(self, job: Job, gpu_group: GpuGroup, way: Regrouping, change: GpuChange) -> bool:
         """Whether nothing forbids it, as things are now."""
         load, out, spec = change.load, change.out, job.effective
-        if not all(self._may_go(victim, job) for victim in out):
+        if not all(self._may_go(victim, job) for victim in out) or not self.draft.leave_for(out, job):
             return False
         if out and not is_untouched(self.draft, load):
             return False
@@ -494,7 +494,7 @@ class GpuChanges:
 
     def _may_go(self, victim: Job, job: Job) -> bool:
         """Whether a job may leave for another: that goes before it, and it has not been moved too often."""
-        if not self._may_stop(victim) or not self.draft.leaves_for(victim.id, job):
+        if not self._may_stop(victim):
             return False
         if victim.spec.priority != job.spec.priority:
             return victim.spec.priority < job.spec.priority
