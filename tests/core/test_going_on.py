@@ -8,7 +8,7 @@ from colane.core import ClusterState, Core
 from colane.core.cluster.contents import News
 from colane.core.cluster.draft import Draft
 from colane.core.cluster.view import ClusterView, UnfinishedError
-from colane.core.core import IDLE_TURNS_MAX, UNFINISHED_MAX, WORK_A_PLAN
+from colane.core.core import EVENTS_A_STEP, IDLE_TURNS_MAX, UNFINISHED_MAX, WORK_A_PLAN
 from colane.core.events import NodeRegistered, Outcome, Submitted
 from colane.model.job import JobId, JobSpec
 from colane.model.placement import Turns
@@ -65,6 +65,15 @@ def test_what_one_plan_leaves_the_next_step_does_at_once() -> None:
     outcome = core.step([], 5.0)
     assert (started(outcome), outcome.wake_s, core.goes_on) == ([3], None, False)
     assert core.step([], 5.0).decisions == ()
+
+
+def test_a_step_that_takes_in_much_leaves_deciding_to_the_next_which_takes_in_as_much_and_decides() -> None:
+    core = Core(OneAtATime(starts=2), ClusterState(Beliefs()))
+    core.step([NodeRegistered(make_node("n0", 8))], 0.0)
+    come = [Submitted(JobId(number), SPEC) for number in range(2 * EVENTS_A_STEP + 2)]
+    outcome = core.step(come[::2], 5.0)
+    assert (started(outcome), outcome.wake_s, core.goes_on) == ([], 5.0, True)
+    assert started(core.step(come[1::2], 6.0)) == [0, 1]
 
 
 def test_the_next_plan_is_told_what_this_one_was_and_what_it_has_changed() -> None:

@@ -323,7 +323,9 @@ def test_what_is_decided_in_many_steps_is_what_one_plan_would_decide(nodes: int,
     assert made
 
 
-@pytest.mark.parametrize("kinds", [("plain", "gang"), ("unknown", "wide"), ("plain", "untold-gang")])
+@pytest.mark.parametrize(
+    "kinds", [("plain", "gang"), ("unknown", "wide"), ("plain", "untold-gang"), ("plain", "elastic")]
+)
 def test_a_burst_is_started_in_many_steps_as_in_one_plan(kinds: tuple[str, ...]) -> None:
     """Jobs of one GPU do not join others while gangs before them, and free GPUs, are still to be served."""
     core = cluster(POLICY, Size(30, 8, 0, 26))

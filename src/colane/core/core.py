@@ -94,6 +94,8 @@ from colane.perf.rate import ALONE
 
 IDLE_TURNS_MAX: Final = 128  # plans in a row of a pool that decide nothing and leave all of it to the next step
 
+EVENTS_A_STEP: Final = 100  # a step that takes in more leaves all there is to decide to the next one
+
 WORK_A_PLAN: Final = 1024
 """A plan that has looked at so many jobs anew before its first change leaves all to the next step: what it knows is
 kept. Plans in a row that decide nothing look at twice as many each `WORK_DOUBLES` turns, and soon at all."""
@@ -244,7 +246,7 @@ class Core:
         for watch in self._sample_watches:
             if watch.is_due:
                 self._follow(step, watch, ())
-        self._decide(step, asks=decides, whole=whole)
+        self._decide(step, asks=decides, whole=whole, is_late=len(events) > EVENTS_A_STEP)
         return step.outcome()
 
     def _come_due(self, step: Step) -> None:
@@ -360,9 +362,10 @@ class Core:
         """How fast a live job of several sizes is believed to go alone at each of them; nothing of one of one size."""
         return speeds_at_sizes(self.state, self.state.jobs[job])
 
-    def _decide(self, step: Step, *, asks: bool, whole: bool) -> None:
+    def _decide(self, step: Step, *, asks: bool, whole: bool, is_late: bool) -> None:
         """Ask until carrying out the plan taught nothing (a job that joins another ends its time alone, which teaches).
 
+        Where it is late, as the step has taken in much, all of it is left to the next step, if not the whole is asked.
         A policy that wants to be asked again is asked until it has nothing more to change.
         """
         state, limits = self.state, self.limits
@@ -374,7 +377,9 @@ class Core:
             limits.begin()
             self._timers.look_s = limits.spend(state.usage, state.jobs.values(), step.now_s)
             self._review_limits(step, limits)
-        if asks and changed.left:
+        if asks and is_late and not whole and not changed.left:  # once, or it may never come to it
+            changed.put_off(everything=True)
+        elif asks and changed.left:
             changed.resume()
         if asks and changed.pools:
             self._ask_on(step, whole=whole)

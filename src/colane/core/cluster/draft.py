@@ -341,6 +341,10 @@ class HostHeld(NamedTuple):
 ACTIONS_MAX: Final = 512
 """A plan that has decided so much leaves the rest to the next step, so that nothing else waits for long meanwhile."""
 
+LOOKS_A_PLAN: Final = 2048
+"""One that has looked at so much does, too: one way for one job on one GPU, or what takes as long. Work is counted and
+not timed, so that whatever goes over the same again decides the same."""
+
 
 class Draft(Overlay):
     """Decisions so far, and the cluster as it will be once they are carried out."""
@@ -349,6 +353,7 @@ class Draft(Overlay):
         super().__init__(view)
         self.actions: list[Action] = []
         self.actions_max = ACTIONS_MAX
+        self.looks = 0
         self.waits: dict[JobId, Reason] = {}
         self.class_waits: dict[NeedClass, Reason] = {}
         self.rest: dict[str, Reason] = {}
@@ -614,6 +619,11 @@ class Draft(Overlay):
     def is_long(self) -> bool:
         """Whether as much was decided as one plan may; all of it is where it is only asked why jobs wait."""
         return len(self.actions) >= self.actions_max and self.view.explain is None
+
+    @property
+    def has_looked(self) -> bool:
+        """Whether as much was looked at as one plan may; likewise."""
+        return self.looks >= LOOKS_A_PLAN and self.view.explain is None
 
     def goes_on(self, pool: str) -> bool:
         """Whether that was said."""

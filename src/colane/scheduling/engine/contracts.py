@@ -243,13 +243,14 @@ class SchedulingContext:
             what it has left, too.
         bound_sources: Bound sources, in the order they are asked.
         reason: Why a job starts that takes a candidate; None leaves that to the source.
+        refused: Jobs that found nothing, also in plans with which this one goes on, and what that means for others.
         left_out: Whether a source has left jobs out of a walk that may find something once others have started.
         skips_hopeless: Whether jobs for which nothing can be found now need not be looked at.
     """
 
     __slots__ = (
         "bound_sources", "draft", "explains", "gang_wait_ratio", "left_out", "max_wait_s", "pool", "queue", "reason",
-        "sizer", "skips_hopeless",
+        "refused", "sizer", "skips_hopeless",
     )  # fmt: skip
 
     def __init__(self, draft: Draft, pool: str, queue: BoundOrder, sizer: Sizer) -> None:
@@ -260,6 +261,7 @@ class SchedulingContext:
         self.explains: Final = draft.view.explain is not None
         self.skips_hopeless = not self.explains
         self.left_out = False
+        self.refused: dict[JobId, Verdict] = {}
         self.max_wait_s = inf
         self.gang_wait_ratio = inf
         self.bound_sources: list[BoundSource] = []

@@ -167,7 +167,7 @@ class _Service:
         self._has_full = parts.cpu_jobs.is_idle
         self._lowest = inf
         self._waiting = draft.view.queue(pool).count
-        self._is_cut = False
+        self._is_cut = self._has_asked = False
         self._newcomers = draft.view.newcomers(pool) if self._may_settle and self._settles() else None
 
     def serve(self) -> None:
@@ -215,17 +215,17 @@ class _Service:
         for rule in self._rules:
             rule.walks()
         walk = self.context.queue.walk(self._worth)
-        started, refused = False, self._newcomers is not None
+        started, refused, self._has_asked = False, self._newcomers is not None, False
         hope = _Hope(self._worth)
         for job in walk:
-            if self._draft.is_long:  # as much was decided as one plan may
+            if self._is_long:
                 self._draft.go_on(self.context.pool)
                 self._is_cut = True
                 break
             if hope.is_lost(job):
                 walk.skip_class()
             elif job.id not in self._promised and self._draft.is_undecided(job.id):
-                spec = self._serve_one(job)
+                spec = None if job.id in self.context.refused else self._serve_one(job)
                 if spec is not None:
                     started = True
                     hope.started()
@@ -235,9 +235,18 @@ class _Service:
                 hope.refused()
                 if not self._pass(job, walk) or hope.is_over:
                     break
+        if not self._is_cut:
+            self.context.refused.clear()
         if not started or not (refused or self.context.left_out):
             return False
         return any(bound_source.has_grown for bound_source in self._bound_sources)
+
+    @property
+    def _is_long(self) -> bool:
+        """Whether as much was decided as one plan may; or looked at, and the next one goes on, but any was asked."""
+        if self._has_asked and self._chooser is not None and self._draft.has_looked:
+            return True
+        return self._draft.is_long
 
     def _plan_again(self) -> None:
         for bound_source in self._bound_sources:
@@ -254,6 +263,7 @@ class _Service:
 
     def _serve_one(self, job: Job) -> JobSpec | None:
         """Give a job the best of its candidates, at which size; None when there is nothing it may have."""
+        self._has_asked = True
         for spec in self.context.sizes(job):
             candidate = self._best(job, spec)
             if candidate is not None:
@@ -339,10 +349,13 @@ class _Service:
 
     def _pass(self, job: Job, walk: QueueIterator) -> bool:
         """Leave a job waiting; whether any job behind it is still to be looked at."""
-        verdict = Verdict.NEXT_CLASS
-        for bound_source in self._bound_sources:
-            if bound_source.single:
-                verdict = Verdict.NEXT_JOB
+        verdict = self.context.refused.get(job.id)
+        if verdict is None:
+            verdict = Verdict.NEXT_CLASS
+            for bound_source in self._bound_sources:
+                if bound_source.single:
+                    verdict = Verdict.NEXT_JOB
+            self.context.refused[job.id] = verdict
         for rule in self._rules:
             verdict = rule.refused(job, verdict)
         if self.context.explains:

@@ -171,7 +171,7 @@ class PlaceSearch:
                 changes.draft.view.work(WORK_A_WAY)
                 ways = kept[numbers[kind]] = changes.ways(job, gpu_group, may_leave=may_leave)
             for way in ways:
-                changes.looks += 1
+                changes.draft.looks += 1
                 cap = price * (way.ratio + SLACK) - way.slowed  # each second of the others saves a second at least
                 if cap <= floor or (way.leaves and not changes.takes_places(job, gpu_group, given, every)):
                     continue
@@ -243,7 +243,6 @@ class GpuChanges:
         self._queue = context.queue
         self._jobs_max = jobs_max
         self.values = SharingValues(context.draft, context.pool, jobs_max - 1, context.queue)
-        self.looks = 0
         self._looks_at_all = context.explains or context.draft.view.news(context.pool) is None
         self.price = context.queue.weigh
         live = context.draft.view.derived(LiveJobs).pool(context.pool)
@@ -432,7 +431,7 @@ class GpuChanges:
 
     def change(self, job: Job, load: GpuLoad, way: Regrouping) -> GpuChange:
         """What a change is worth, of a running job all but what its leaving costs where it was."""
-        self.looks += 1
+        self.draft.looks += 1
         weigh, price, jobs = self._queue.weigh, self._queue.weigh(job), self.draft.view.jobs
         here = [jobs[booking.job] for booking in load.bookings]
         net, lasts_s = price * way.ratio, 0.0

@@ -22,6 +22,7 @@ from operator import attrgetter
 from typing import Final, NamedTuple
 
 from colane.core.cluster.contents import News, NodesMatterNot
+from colane.core.cluster.draft import LOOKS_A_PLAN
 from colane.core.cluster.load import GpuLoad
 from colane.core.planners.means import Facts, SplitReasons, cheapest, is_untouched, may_split_off, split_off
 from colane.facts.ran import had_s
@@ -42,6 +43,7 @@ from colane.scheduling.engine.contracts import (
     Rank,
     SchedulingContext,
     Take,
+    Verdict,
     entry_of,
 )
 from colane.scheduling.engine.live import LiveJobs, is_past_min_runtime, ran_since_s
@@ -69,9 +71,6 @@ LONGEST_PART: Final = 4  # one in so many of them is one of the longest, where t
 LOOK_EVERY_S: Final = 300.0  # so long prices drift at most before everything is looked at again, when something happens
 
 SHARED_SEEN_MAX: Final = 32  # the same where no more is looked at than what has changed
-
-LOOKS_A_PLAN: Final = 2048
-"""A plan that has looked at so much leaves the rest to the next step, which goes on where it was (`Looking`)."""
 
 SLOWER_TOGETHER: Final = SplitReasons(Why.SPLIT, Why.SPLIT_BY_STOPPING)
 
@@ -103,15 +102,23 @@ class ByPrice:
         pause_s = min(LOOK_EVERY_S, gpus * self.look_s_per_gpu)
         draft.plan_for_news(context.pool, draft.now_s + pause_s if news is None else news.until_s)
         _Chooser(self, context, take, news).run()
+        if not context.explains:
+            kept = draft.view.derived(Looking, context.pool)
+            context.refused = kept.refused
+            draft.plan_again(context.pool, kept.again_s)
 
     def served(self, context: SchedulingContext, *, is_cut: bool) -> None:
         """A line that was cut goes on without choosing; then what was told and has changed is chosen among."""
         draft, kept = context.draft, context.draft.view.derived(Looking, context.pool)
         if is_cut:
             kept.leave(draft.touched)
+            kept.is_stale = kept.is_stale and kept.is_chosen
             kept.is_chosen = True
+            kept.again_s = min(kept.again_s, draft.replan[context.pool].at_s)
+            if draft.is_long:
+                kept.refused.clear()
         elif not draft.goes_on(context.pool) and not context.explains:
-            if kept.is_chosen:
+            if kept.is_chosen and kept.is_stale:
                 draft.go_on(context.pool)
             kept.end()
 
@@ -155,6 +162,9 @@ class Looking(NodesMatterNot):
         changed: GPUs to be looked at anew.
         for_gang: A gang for which GPUs are kept, these, and when everything is planned anew.
         is_chosen: Whether all that pays was chosen, and the next plan goes on with the line.
+        refused: Jobs of the line that have found nothing since.
+        again_s: When they are to be asked again.
+        is_stale: Whether anything has changed since.
     """
 
     def __init__(self, pool: str) -> None:
@@ -164,11 +174,14 @@ class Looking(NodesMatterNot):
         self.closed: set[GpuId] = set()
         self.changed: dict[GpuId, None] = {}
         self.for_gang: tuple[JobId, list[GpuId], float] | None = None
-        self.is_chosen = False
+        self.is_chosen = self.is_stale = False
+        self.refused: dict[JobId, Verdict] = {}
+        self.again_s = inf
 
     def moved(self, old: Job | None, new: Job | None) -> None:
-        for job in (old, new) if self.searches else ():
+        for job in (old, new) if self.searches or self.is_chosen else ():
             if job is not None and job.spec.pool == self._pool:
+                self.is_stale = True
                 self.searches.pop(job.id, None)
                 self.changed.update(dict.fromkeys(job.gpus_held))
 
@@ -190,7 +203,9 @@ class Looking(NodesMatterNot):
         """All was looked at."""
         self.searches.clear()
         self.closed.clear()
-        self.is_chosen = False
+        self.refused.clear()
+        self.again_s = inf
+        self.is_chosen = self.is_stale = False
 
 
 class _Chooser:
@@ -232,7 +247,7 @@ class _Chooser:
         self._look()
         self._gang = self._first_gang()
         self._movers: list[_Leaver] = []
-        if settings.moves and self._live.stoppable > 0 and (news is None or self._changed):
+        if settings.moves and self._live.stoppable > 0 and (news is None or self._changed) and not kept.is_chosen:
             self._movers = sorted(self._all_movers(), key=_most_first)
 
     def _all_changed(self) -> Iterator[GpuId]:
@@ -248,6 +263,7 @@ class _Chooser:
         self._kept.begin(self._changes, is_whole=self._news is None)
         self._keep_what_is_made()
         self._start_whole()
+        self._draft.looks = min(self._draft.looks, LOOKS_A_PLAN // 2)  # or it would come to nothing else
         self._look()
         while not self._is_cut and not self._kept.is_chosen and (change := self._best()) is not None:
             self._make(change)
@@ -291,7 +307,7 @@ class _Chooser:
         if not self._any_free or not self._queue.exchanges:
             return
         draft, kept = self._draft, self._kept
-        if not kept.closed:  # else this goes on with a plan that did it
+        if not kept.closed and not kept.is_chosen:  # else this goes on with a plan that did it
             while (whole := next_whole(self._context, self._in_order, self._fastest)) is not None:
                 self._promise(whole.job, whole.candidate)
                 self._starts += 1
@@ -543,14 +559,14 @@ class _Chooser:
         """The best GPU in use for a job, if it is worth more than that; a parked one has its homes alone."""
         changes = self._changes
         if job.home:
-            looks, homes = changes.looks, [load.id for load in self._draft.homes(job)]
+            looks, homes = self._draft.looks, [load.id for load in self._draft.homes(job)]
             found = PlaceSearch(changes, job, at, floor, homes).best(job, above)
-            changes.looks = looks
+            self._draft.looks = looks
             return found
-        self._is_cut = changes.looks >= LOOKS_A_PLAN and not self._context.explains
+        self._is_cut = self._draft.has_looked
         if self._is_cut:
             return None
-        changes.looks += 1
+        self._draft.looks += 1
         search = self._searches.get(job.id)
         if search is None or search.at is not at:
             search = self._searches[job.id] = self._search(job, at, floor)

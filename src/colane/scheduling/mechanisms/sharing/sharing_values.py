@@ -32,6 +32,8 @@ BURDEN_MIN: Final = 0.1  # a job that lowers the sum of speeds on a GPU by so mu
 GROUPS_MAX: Final = 64
 """Of a GPU type so many sets of co-runners are looked at for a job, the lightest first (paper A's order)."""
 
+TRY_LOOKS: Final = 8  # what it is to see whether sharing may be tried on GPUs alike (`Draft.looks`)
+
 TRIES_MAX: Final = 64
 """Of equal GPUs so many are looked at for sharing to try: where these do not step the others hardly do."""
 
@@ -189,6 +191,7 @@ class SharingValues:
         if not self.has_untried(number, gpu_type, among):
             return None
         for gpu_group in self._tries((self._pool, gpu_type), among):
+            draft.looks += TRY_LOOKS
             if not self._is_untried(number, gpu_group):
                 continue
             if waits.is_asked and waits.would_rather_wait(job, self.ratio(gpu_group.site, number, gpu_group.members)):

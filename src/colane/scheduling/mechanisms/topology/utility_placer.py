@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import reduce
 from itertools import groupby
 from operator import itemgetter, or_
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from colane.core.cluster.bookings import NodeState
 from colane.core.cluster.draft import Draft
@@ -44,6 +44,8 @@ from colane.scheduling.mechanisms.topology.sites import (
 Search = Callable[[Question], tuple[Fit, ...]]  # maps a job onto a node: the best ways, the best first
 
 DIGITS = 12  # utilities that agree to so many digits are equal, so that rounding decides nothing
+
+ANSWER_LOOKS: Final = 2  # what it is to judge a site for a class of jobs (`Draft.looks`)
 
 ROWS_DEAD_MAX = 64
 """A ranking may have so many rows beyond twice the living sites before those of dead sites are dropped."""
@@ -246,6 +248,7 @@ class BestPlaces:
         for number in table.log[ranking.seen :]:
             if number not in ranking.answered and sites.is_living(number):
                 ranking.answered.add(number)
+                self._draft.looks += ANSWER_LOOKS
                 for fit in self._search(self._question(table.known[number], asked)):
                     insort(ranking.rows, Row(-round(fit.system, DIGITS), -round(fit.job, DIGITS), number, fit))
         ranking.seen = len(table.log)
