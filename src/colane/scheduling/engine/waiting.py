@@ -15,6 +15,7 @@ from colane.core.cluster.bookings import NodeState
 from colane.core.cluster.draft import Draft
 from colane.core.cluster.load import GpuLoad
 from colane.core.cluster.situations import distance_of, situation_alone, situation_in
+from colane.facts.ran import present_s
 from colane.model.hardware import GpuId
 from colane.model.job import Job, JobId, JobKind, JobSpec
 from colane.model.progress import PAST_END_MIN_S, stall
@@ -37,6 +38,7 @@ class Waits:
 
     def __init__(self, draft: Draft, pool: str, queue: BoundOrder | None) -> None:
         self._queue = queue
+        self._now_s = draft.now_s
         self._live = draft.view.derived(LiveJobs).pool(pool)
         self._parked: dict[str, int] | None = None
         self.is_asked = queue is not None and (queue.soonest_end_s is not None or queue.drains_s is not None)
@@ -53,9 +55,18 @@ class Waits:
         left_s = queue.left_s(job) or 0.0
         return left_s > ratio * (left_s + queue.drains_s())
 
+    def is_cut_off(self, job: Job, ratio: float) -> bool:
+        """Whether its time limit would end a job at such a speed that ends before it alone."""
+        limit_s = job.effective.time_limit_s
+        left_s = None if limit_s is None or self._queue is None else self._queue.left_s(job)
+        if limit_s is None or left_s is None:
+            return False
+        may_run_s = limit_s - present_s(job, self._now_s)
+        return left_s < may_run_s < self._stay_s(job, ratio)
+
     def would_wait(self, job: Job, ratio: float, gpu: GpuId) -> bool:
         """Whether a job had better wait than come to a GPU: for its own end, or for that of a job parked there."""
-        if self.would_rather_wait(job, ratio):
+        if self.is_cut_off(job, ratio) or self.would_rather_wait(job, ratio):
             return True
         if self._queue is None or self._queue.drains_s is None or job.effective.preemptible:
             return False

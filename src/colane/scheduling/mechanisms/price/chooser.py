@@ -579,7 +579,7 @@ class _Chooser:
         queue, spec = self._queue, job.effective
         left_s, part = queue.left_s(job), returning_part(queue, job, self._draft.now_s)
         had = had_s(job, self._draft.now_s) if job.attempt and queue.is_learnt(job) else 0.0
-        alike = spec.need, spec.utility_min, spec.preemptible, queue.rank(job), left_s, part, had
+        alike = spec.need, spec.utility_min, spec.preemptible, spec.time_limit_s, queue.rank(job), left_s, part, had
         search = self._searches.get(alike)
         if search is None:
             search = self._searches[alike] = PlaceSearch(self._changes, job, None, floor, None)

@@ -333,7 +333,8 @@ class SharingValues:
             return True
         for place, booking in enumerate(load.bookings):
             ratio = self.ratio(site, members[place], (*others(members, place), number))
-            if self.waits.delays(self._draft.view.job(booking.job), ratio):
+            job = self._draft.view.job(booking.job)
+            if self.waits.is_cut_off(job, ratio) or self.waits.delays(job, ratio):
                 return True
         return False
 
