@@ -259,12 +259,43 @@ def test_a_family_is_judged_anew_by_its_own_news_alone_and_the_more_rarely_the_m
     other = (lengths.version, lengths.version_of("other"))[1]
     for number in range(200):
         before = lengths.version_of("f")
+        lengths.left_s("f", 0.0)  # what nobody has asked is no news to anybody
         lengths.learn("f", 60.0 + number)
         if lengths.version and lengths.version_of("f") != before:
             judged.append(number + 1)
     assert judged[:11] == [*range(1, 11), 12]
     assert len([number for number in judged if number > 100]) <= 20
     assert lengths.version_of("other") == other
+
+
+@examples(30)
+@given(
+    runs=st.lists(st.tuples(st.sampled_from("abc"), RUN_S, st.sampled_from("abcd"), st.booleans()), max_size=20),
+    had_s=RUN_S,
+)
+def test_what_a_reader_was_told_holds_until_the_version_of_the_family_grows(
+    runs: list[tuple[str, float, str, bool]], had_s: float
+) -> None:
+    lengths, told = Lengths(), dict[str, tuple[int, float]]()
+    for family, run_s, asked, is_asked in runs:
+        lengths.note(family, run_s)
+        if is_asked:
+            left_s = lengths.left_s(asked, had_s)
+            told[asked] = lengths.version, left_s
+    version = lengths.version
+    for asked, (since, left_s) in told.items():
+        holds, families = lengths.version_of(asked) <= since, lengths.judged_since(since)
+        assert holds or since < version
+        assert holds or families is None or asked in families
+        assert not holds or lengths.left_s(asked, had_s) == left_s
+
+
+def test_no_lesson_about_a_family_of_which_nobody_asks_changes_what_holds() -> None:
+    lengths = Lengths()
+    before = lengths.version
+    for number in range(30):
+        lengths.learn(f"f{number % 3}", 60.0 + number)
+        assert lengths.version == before
 
 
 @examples(30)

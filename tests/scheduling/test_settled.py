@@ -116,6 +116,22 @@ def test_what_starts_is_asked_about_once_it_may_be_stopped_though_its_start_sett
     assert outcome.wake_s == 160.0
 
 
+def test_an_elastic_job_that_starts_where_none_waits_of_one_gpu_leaves_nothing_to_decide() -> None:
+    asks, plans = Asks(again=False), list[Plan]()
+    core = cluster(POLICY, Size(nodes=2, gpus=4, queued=0, families=8), CoreConfig(protection_factor=0.0))
+    core.step(submissions(0, 20, 8, "elastic"), 1.0)
+    running = [job for job in core.state.jobs.values() if len(job.gpus_held) == 1]
+
+    def ask(planner: Planner, view: ClusterView) -> Plan:
+        plans.append(asks(planner, view))
+        return plans[-1]
+
+    core.ask = ask
+    core.step([Ended(running[0].id, running[0].attempt, "exited", Exit(0, None), 1.0, 100.0)], 100.0)
+    assert [len(plan.actions) for plan in plans] == [1]
+    assert asks.settled == 1
+
+
 @pytest.mark.parametrize("decide", [of_random_world, *[partial(of_queue, kind=kind) for kind in ("unknown", *KINDS)]])
 def test_these_worlds_reach_plans_that_settle_something(decide: object) -> None:
     assert callable(decide)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
+from functools import lru_cache
 from operator import attrgetter
 from typing import Final, NamedTuple
 
@@ -20,6 +21,8 @@ class JobKind(StrEnum):
 
     TRAINING = "training"  # optimizer steps
     INFERENCE = "inference"  # requests, answered by a resident process
+
+    __hash__ = str.__hash__  # an enumeration's own is interpreted: classes of need are looked up at every step
 
 
 class CommPattern(StrEnum):
@@ -267,9 +270,12 @@ class JobSpec:
 _TAKEN: Final = attrgetter(*[one.name for one in fields(JobSpec) if one.init])  # arguments of an equal spec
 
 
+_class_of = lru_cache(4096)(NeedClass)
+
+
 def need_class(spec: JobSpec) -> NeedClass:
-    """The class of a job."""
-    return NeedClass(
+    """The class of a job, the same value for all of it: two are told to be equal without comparing their fields."""
+    return _class_of(
         spec.pool,
         spec.gpus,
         spec.sizes,

@@ -106,7 +106,7 @@ class LengthEstimates(ABC):
     @property
     @abstractmethod
     def version(self) -> int:
-        """Grows whenever jobs are judged otherwise than before."""
+        """Grows whenever jobs of a family that was asked about are judged otherwise than when it was asked last."""
 
     @abstractmethod
     def tells(self, family: str) -> bool:
@@ -140,11 +140,11 @@ class LengthEstimates(ABC):
 
     @abstractmethod
     def version_of(self, family: str) -> int:
-        """The version since when jobs of a family are judged as they are."""
+        """The version since when all that was told of a family holds."""
 
     @abstractmethod
     def judged_since(self, version: int) -> Collection[str] | None:
-        """The families that are judged otherwise than at that version; None where that may be all of them."""
+        """The families of which what was told at that version holds no more; None where that may be all of them."""
 
     @abstractmethod
     def ends_before(self, family: str, had_s: float, other: str, other_had_s: float, times: float) -> float:

@@ -46,6 +46,8 @@ MEDIANS: Final = BINS // MU_STEP
 KINDS: Final = len(SIGMAS) * len(COMMON_PARTS)
 """Pairs of a deviation and a common part; the cells of the grid are these times the medians, in this order."""
 
+CELLS: Final = KINDS * MEDIANS
+
 LOG_MEDIANS: Final[list[float]] = [log(MIDS_S[number * MU_STEP]) for number in range(MEDIANS)]
 
 MEDIAN_S: Final = 3600.0
@@ -104,7 +106,7 @@ class _Grid:
         tails = [[_upper_tail((at - 0.5) * _WIDTH / sigma) for at in places] for sigma in SIGMAS]
         kinds = [(number, common) for common in COMMON_PARTS for number in range(len(SIGMAS))]
         self.parts: Final = [
-            [line[BINS - median * MU_STEP : 2 * BINS - median * MU_STEP] for median in range(MEDIANS)] for line in parts
+            line[BINS - median * MU_STEP : 2 * BINS - median * MU_STEP] for line in parts for median in range(MEDIANS)
         ]
         """What each deviation and median says of the bins."""
         self.ended: Final = _rows([[log((1 - c) * x + c / BINS) for x in parts[n]] for n, c in kinds])
@@ -183,10 +185,10 @@ def common_law(counts: Mapping[int, float]) -> list[float]:
 
 def score(counts: Counts) -> list[float]:
     """Logarithms of how likely each cell makes the lengths of these jobs."""
-    found, rows = [0.0] * (KINDS * MEDIANS), _grid().ended
+    found, rows = [0.0] * CELLS, _grid().ended
     for number, jobs in counts:
         row = rows[place_of(number)]
-        found = [one + jobs * told for one, told in zip(found, row, strict=True)]
+        found = [found[at] + jobs * row[at] for at in range(CELLS)]
     return found
 
 
@@ -212,10 +214,10 @@ class Law:
             common: The lengths of all jobs.
         """
         grid = _grid()
-        cells = [one + other for one, other in zip(beforehand, told, strict=True)]
+        cells = [beforehand[at] + told[at] for at in range(CELLS)]  # by place: compiled, a pair takes as long as a sum
         for number, jobs in unended.items():
             row = grid.outlasted[number]
-            cells = [one + jobs * other for one, other in zip(cells, row, strict=True)]
+            cells = [cells[at] + jobs * row[at] for at in range(CELLS)]
         most = max(cells)
         cells = [exp(one - most) if one > most - 30.0 else 0.0 for one in cells]
         part = 1.0 / sum(cells)
@@ -297,13 +299,11 @@ def _begin_s(number: int) -> float:
 
 
 def _believed(cells: list[float]) -> Believed:
-    medians, kinds = [0.0] * MEDIANS, list[float]()
-    for kind in range(KINDS):
-        line = cells[kind * MEDIANS : (kind + 1) * MEDIANS]
-        kinds.append(sum(line))
-        medians = [one + more for one, more in zip(medians, line, strict=True)]
-    mean = sum([part * at for part, at in zip(medians, LOG_MEDIANS, strict=True)])
-    variance = sum([part * (at - mean) ** 2 for part, at in zip(medians, LOG_MEDIANS, strict=True)])
+    medians, kinds = [0.0] * MEDIANS, [sum(cells[at : at + MEDIANS]) for at in range(0, CELLS, MEDIANS)]
+    for at in range(CELLS):
+        medians[at % MEDIANS] += cells[at]
+    mean = sum([medians[at] * LOG_MEDIANS[at] for at in range(MEDIANS)])
+    variance = sum([medians[at] * (LOG_MEDIANS[at] - mean) ** 2 for at in range(MEDIANS)])
     return Believed(mean, variance, kinds)
 
 
@@ -311,16 +311,16 @@ def _mean_law(grid: _Grid, cells: list[float], kinds: list[float], common: list[
     """The mean of all laws, each as it is likely."""
     count = len(SIGMAS)
     shared = sum([kinds[kind] * COMMON_PARTS[kind // count] for kind in range(KINDS)])
-    found = [shared * one for one in common]
-    for number in range(count):
-        line = [0.0] * MEDIANS
-        for which, part in enumerate(COMMON_PARTS):
-            begin = (which * count + number) * MEDIANS
-            own = 1.0 - part
-            line = [one + own * more for one, more in zip(line, cells[begin : begin + MEDIANS], strict=True)]
-        for median, weight in enumerate(line):
-            if weight > UNLIKELY:
-                found = [one + weight * more for one, more in zip(found, grid.parts[number][median], strict=True)]
+    laws, rows, found = count * MEDIANS, grid.parts, [shared * one for one in common]
+    weights = [0.0] * laws
+    for at in range(CELLS):
+        weights[at % laws] += (1.0 - COMMON_PARTS[at // laws]) * cells[at]
+    likely = [at for at in range(laws) if weights[at] > UNLIKELY]
+    for place in range(BINS):
+        one = found[place]
+        for at in likely:
+            one += weights[at] * rows[at][place]
+        found[place] = one
     part = 1.0 / sum(found)
     return [part * one for one in found]
 
@@ -329,19 +329,18 @@ def _mixed(law: list[float], ended: Counts, unended: Mapping[int, float]) -> lis
     """The same with the family's own jobs; those that have not ended are spread over what is beyond what they had."""
     if not ended and not unended:
         return law
-    base = [LAW_JOBS * one + own for one, own in zip(law, smoothed(ended), strict=True)]
-    found = law
+    own, found = smoothed(ended), law
+    waiting = [unended.get(place, 0.0) for place in range(BINS)]
     for _ in range(ROUNDS if unended else 1):
         beyond, left = [0.0] * BINS, 0.0
         for place in range(BINS - 1, -1, -1):
             left += found[place]
             beyond[place] = left
-        spread, each = list[float](), 0.0
+        spread, each = [0.0] * BINS, 0.0
         for place in range(BINS):
-            jobs = unended.get(place)
-            if jobs is not None:
-                each += jobs / max(beyond[place], 1e-9)
-            spread.append(base[place] + found[place] * each)
+            if waiting[place]:
+                each += waiting[place] / max(beyond[place], 1e-9)
+            spread[place] = LAW_JOBS * law[place] + own[place] + found[place] * each
         part = 1.0 / sum(spread)
         found = [part * one for one in spread]
     return found

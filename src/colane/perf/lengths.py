@@ -68,7 +68,8 @@ class Lengths(LengthKnowledge):
         self._all: dict[int, float] = {}
         for family in self._families.values():
             self._count(family.ended, 1.0)
-        self._version = 0
+        self._version = 1
+        self._read: set[str] = set()
         self._news = 0.0
         self._prior: list[float] = []
         self._common: list[float] = []
@@ -229,12 +230,15 @@ class Lengths(LengthKnowledge):
         """Learn what families have in common; those of which nothing is known are judged by it from now on."""
         known = [one.law.believed for one in self._families.values() if one.law is not None and one.ended.bins]
         self._prior, self._common, self._news = prior(known), common_law(self._all), 0.0
-        self._new = None
-        self._new_version = self._next_version(None)
+        if self._new is not None:
+            self._new, self._new_version = None, self._next_version(None)
 
     def _judge(self, family: str) -> None:
         known = self._families[family]
-        known.news, known.version = 0.0, self._next_version(family)
+        known.news = 0.0
+        if family in self._read:  # else nothing that was said of it is otherwise now
+            self._read.discard(family)
+            known.version = self._next_version(family)
         if not known.ended.bins and not known.unended:
             known.law = None
             return
@@ -253,6 +257,7 @@ class Lengths(LengthKnowledge):
 
     def _law(self, family: str) -> Law:
         self._add_up()
+        self._read.add(family)
         known = self._families.get(family)
         if known is not None and known.law is not None:
             return known.law

@@ -228,10 +228,9 @@ class Kept:
     means: dict[str, float] = field(default_factory=dict)
     means_of: int = -1
     types: tuple[str, ...] | None = None  # GPU types that the speeds are compared over
-    # rank, and seconds left, of jobs that wait for their first start and declare their length
-    told: dict[Alike, tuple[tuple[float, ...], float]] = field(default_factory=dict)
-    # of the others, each with the version of its family's law
-    untold: dict[Alike, tuple[int, tuple[tuple[float, ...], float]]] = field(default_factory=dict)
+    # rank, and seconds left, of jobs that wait for their first start, and the version of their family's law by which
+    # they are judged; below 0 where they declare their length
+    waiting: dict[Alike, tuple[int, tuple[tuple[float, ...], float]]] = field(default_factory=dict)
 
 
 def once(kept: dict[JobId, tuple[Job, Any]], job: Job, work_out: Callable[[Job], T]) -> T:
@@ -247,15 +246,10 @@ NO_GPUS: Counter[str] = Counter()
 
 
 class LiveJobs(OfNodes):
-    """An index of live jobs.
-
-    Attributes:
-        learnt: Families of which any job that waits was ranked by a length that is learnt.
-    """
+    """An index of live jobs."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.learnt: set[str] = set()
         self._pools: dict[str, PoolJobs] = {}
         self._kept: dict[str, Kept] = {}
         self._gpus: dict[str, Counter[str]] = {}

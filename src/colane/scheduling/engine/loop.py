@@ -311,7 +311,9 @@ class _Service:
     def _take(self, job: Job, spec: JobSpec, candidate: Candidate) -> None:
         draft, pool = self._draft, self.context.pool
         types = draft.view.gpu_types(pool)
-        is_settled = draft.settled.get(pool) == len(draft.actions) and (candidate.is_later or spec.gpus > 1)
+        is_settled = draft.settled.get(pool) == len(draft.actions) and (
+            candidate.is_later or spec.gpus > 1 or self._joins_none(spec)
+        )
         if candidate.is_later:
             self._preempt(job, spec, candidate)
         else:
@@ -323,12 +325,18 @@ class _Service:
             if self._chooser is not None and spec.preemptible:  # it may be stopped then
                 draft.plan_again(pool, draft.now_s + self.context.queue.quantum_s)
         if is_settled and (candidate.is_later or not any(draft.free((pool, kind)).count for kind in types)):
-            draft.settle(pool)  # what starts on several GPUs, or others leave for, is joined by none
+            draft.settle(pool)  # what starts on several GPUs, or others leave for, is joined by none; so is an elastic
+            # job where none waits of one GPU, as what only tries sharing waits for first steps
         if candidate.accepted is not None:
             candidate.accepted()
         self.context.changed(candidate.gpus)
         for rule in self._judges:
             rule.took(job, spec, candidate)
+
+    def _joins_none(self, spec: JobSpec) -> bool:
+        """Whether none waits that would join this one where it starts on one GPU."""
+        classes = self._draft.view.queue(self.context.pool).classes
+        return bool(spec.sizes) and all(need.gpus > 1 or need.sizes for _, need in classes)
 
     def _preempt(self, job: Job, spec: JobSpec, candidate: Candidate) -> None:
         """Others do what they must, and what they leave is kept for the job, with what is free."""

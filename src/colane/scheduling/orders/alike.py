@@ -22,44 +22,31 @@ class AlikeRanks:
         rank: The rank of a job.
         expected: What a job has left.
         tells_each: Whether lengths of single jobs are believed that these do not declare: then none are alike.
-        learnt: Families of which any rank rests on a length that is learnt.
     """
 
     def __init__(
-        self, kept: Kept, lengths: LengthEstimates, rank: Callable[[Job], Rank], expected: Expected, tells_each: bool,
-        learnt: set[str],
-    ) -> None:  # fmt: skip
+        self, kept: Kept, lengths: LengthEstimates, rank: Callable[[Job], Rank], expected: Expected, tells_each: bool
+    ) -> None:
         self._lengths = lengths
-        self._told = kept.told
-        self._untold = kept.untold
+        self._known = kept.waiting
         self._rank = rank
         self._expected = expected
         self._tells_each = tells_each
-        self._learnt = learnt
 
     def of(self, job: Job) -> tuple[Rank, float]:
         """Rank, and seconds left."""
         if self._tells_each or job.attempt or job.totals.steps_kept:
-            if self._expected.is_learnt(job):
-                self._learnt.add(job.effective.family)
             return self._rank(job), self._expected.rest_s(job)
         spec = job.effective
         asked = (
             spec.need, job.spec.priority, spec.steps_total, job.spec.steps_limit, spec.steps_limit, spec.time_limit_s
         )  # fmt: skip
-        known, judged = self._told.get(asked), 0
-        if known is None:
+        known = self._known.get(asked)
+        if known is None or 0 <= known[0] != self._lengths.version_of(spec.family):
             judged = self._lengths.version_of(spec.family)
-            untold = self._untold.get(asked)
-            known = untold[1] if untold is not None and untold[0] == judged else None
-        if known is None:
-            known = self._rank(job), self._expected.rest_s(job)
-            if self._expected.is_learnt(job):
-                self._learnt.add(spec.family)
-                self._untold[asked] = judged, known
-            else:
-                self._told[asked] = known
-        return known
+            found = self._rank(job), self._expected.rest_s(job)
+            known = self._known[asked] = judged if self._expected.is_learnt(job) else -1, found
+        return known[1]
 
     def rank(self, job: Job) -> Rank:
         """The rank alone."""

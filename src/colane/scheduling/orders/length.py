@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterator, Mapping
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from functools import partial
 from heapq import heappop, heappush, heapreplace
@@ -200,17 +199,12 @@ class ByLength(NodesMatterNot):
         """The same of all classes: while it stays none of them is judged otherwise."""
         return 0
 
-    def learnt(self, _view: ClusterView) -> AbstractSet[str]:
-        """Families of which any rank depends on it: those of others hold whatever is judged."""
-        return frozenset()
-
     def _judge(self, view: ClusterView, classes: Classes, known: _Heads | Firsts) -> None:
         """Classes whose jobs are judged otherwise than before are looked at again."""
         judged = self.judged_at_all(view)
         if known.judged != judged:
-            families, learnt = view.beliefs.lengths.judged_since(known.judged), self.learnt(view)
-            found = learnt if families is None else learnt & frozenset(families)
-            known.stale.update({key: None for key in classes if key[1].family in found} if found else {})
+            families = view.beliefs.lengths.judged_since(known.judged)
+            known.stale.update({key: None for key in classes if families is None or key[1].family in families})
             known.judged = judged
 
     def heads(self, view: ClusterView, pool: str, rank: RankOf) -> list[Head]:

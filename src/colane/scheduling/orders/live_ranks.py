@@ -119,8 +119,7 @@ class _OfPool:
     judged: int = -1  # and up to which version it was looked at what is learnt of lengths
     # of those without GPUs, and what each has left in GPU-moments
     ranks: dict[JobId, tuple[Rank, int]] = field(default_factory=dict)
-    # those of families of which any length is learnt, by family
-    families: dict[str, dict[JobId, None]] = field(default_factory=dict)
+    families: dict[str, dict[JobId, None]] = field(default_factory=dict)  # they by family
     in_order: list[Rank] = field(default_factory=list)  # their ranks
     moments: int = 0  # what they have left in sum
     new: dict[JobId, None] = field(default_factory=dict)  # those that were not looked at yet
@@ -165,10 +164,9 @@ class _OfPool:
             del self.in_order[bisect_left(self.in_order, known[0])]
             self.moments -= known[1]
             family = job.effective.family
-            alike = self.families.get(family, {})
-            alike.pop(job.id, None)
-            if not alike:
-                self.families.pop(family, None)
+            del self.families[family][job.id]
+            if not self.families[family]:
+                del self.families[family]
 
     def forget(self, kept: Kept, judged: int) -> None:
         """Something else is believed of them."""
@@ -196,17 +194,22 @@ class _OfPool:
 
     def look(self, view: ClusterView, waiting: WaitingOf) -> None:
         """Rank those without GPUs that were not looked at yet."""
-        jobs, learnt = view.jobs, view.derived(LiveJobs).learnt
+        jobs = view.jobs
         while new := view.portion(self.new):
             for number in new:
                 job = jobs[number]
                 entry, left_s = waiting(job)
                 moments = int(left_s * job.gpu_count * MOMENTS_A_S)
                 self.ranks[number] = entry, moments
-                if job.effective.family in learnt:
-                    self.families.setdefault(job.effective.family, {})[number] = None
+                self.families.setdefault(job.effective.family, {})[number] = None
                 self.moments += moments
-                insort(self.in_order, entry)
+            found = [self.ranks[number][0] for number in new]
+            if len(found) * FEW < len(self.in_order):
+                for entry in found:
+                    insort(self.in_order, entry)
+            else:
+                self.in_order += found
+                self.in_order.sort()
 
     def sampled(self) -> list[_PlacedRank]:
         """Those on GPUs that stand for all: one in 2^`level`, much in the order that they had last."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
@@ -103,8 +102,6 @@ def owed_ratio(had: float, usual: float) -> float:
     return max(1.0 / OWED_MAX, min(OWED_MAX, usual / had if had > 0 else OWED_MAX))
 
 
-TOLD: Final = -1  # version of ranks that rest on no length that is learnt
-
 WEIGHED_ACTIONS_MAX: Final = 32
 """So much does a plan decide where each change is weighed anew, but not where each plan ranks all that waits anew."""
 
@@ -147,8 +144,7 @@ class ByShadowPrice:
         held = self._held(rank)
         kept, beliefs = draft.view.derived(LiveJobs).kept(draft.view, pool), draft.beliefs
         by_work = self._held(by_left) if owed else held
-        learnt = draft.view.derived(LiveJobs).learnt
-        alike = AlikeRanks(kept, beliefs.lengths, by_work, expected, beliefs.tells_each, learnt)
+        alike = AlikeRanks(kept, beliefs.lengths, by_work, expected, beliefs.tells_each)
         waiting = alike.rank
         walk: Callable[[Callable[[], Classes]], QueueIterator]
         firsts: Callable[[FirstOf], Firsts] | None = None
@@ -415,14 +411,10 @@ class ByLeft(ByLength):
         self.gpus_power = gpus_power
 
     def judged(self, view: ClusterView, key: ClassKey) -> int:
-        family = key[1].family
-        return view.beliefs.lengths.version_of(family) if family in view.derived(LiveJobs).learnt else TOLD
+        return view.beliefs.lengths.version_of(key[1].family)
 
     def judged_at_all(self, view: ClusterView) -> int:
         return view.beliefs.lengths.version
-
-    def learnt(self, view: ClusterView) -> AbstractSet[str]:
-        return view.derived(LiveJobs).learnt
 
 
 Head = tuple[Rank, int, JobId, int]

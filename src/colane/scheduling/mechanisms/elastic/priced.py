@@ -114,8 +114,9 @@ class SizeCosts:
         """Its sizes, each with what it would cost, in seconds; the least first, of equals the smallest."""
         found = self._ranked.get(job.id)
         if found is None:
-            spec = job.effective
-            found = sorted([(self.cost_s(job, gpus, spans=self._spans(gpus)), gpus) for gpus in spec.sizes])
+            spec, price = job.effective, self._queue.gpu_price(job)
+            left = [(self.left_s(job, gpus, spans=self._spans(gpus)), gpus) for gpus in spec.sizes]
+            found = sorted([((1.0 + gpus * price) * left_s, gpus) for left_s, gpus in left])
             found = self._ranked[job.id] = [one for one in found if one[0] < inf] or [(0.0, spec.gpus)]
         return found
 
@@ -171,10 +172,6 @@ class SizeCosts:
         """
         rate = self._rate(job, gpus, spans)
         return (self._queue.left_s(job) or 1.0) * self._rate(job, job.effective.gpus, None) / rate if rate else inf
-
-    def cost_s(self, job: Job, gpus: int, *, spans: bool) -> float:
-        """What that costs it and those behind it."""
-        return (1.0 + gpus * self._queue.gpu_price(job)) * self.left_s(job, gpus, spans=spans)
 
     def now_s(self, job: Job) -> float:
         """What a running job has left where it is."""

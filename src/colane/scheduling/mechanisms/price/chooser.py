@@ -245,7 +245,7 @@ class _Chooser:
         self._followed = 0
         self._any_free = False
         self._look()
-        self._gang = self._first_gang()
+        self._before_gang: Rank | None = None
         self._movers: list[_Leaver] = []
         if settings.moves and self._live.stoppable > 0 and (news is None or self._changed) and not kept.is_chosen:
             self._movers = sorted(self._all_movers(), key=_most_first)
@@ -311,7 +311,7 @@ class _Chooser:
             while (whole := next_whole(self._context, self._in_order, self._fastest)) is not None:
                 self._promise(whole.job, whole.candidate)
                 self._starts += 1
-                self._gang = self._first_gang()
+                self._before_gang = None
             found = next_kept(self._context, self._in_order)
             kept.for_gang = None
             if found is not None:  # by then they have ended on which it counts, or it counts on them no longer
@@ -478,8 +478,13 @@ class _Chooser:
             if self._is_open(job):
                 yield job
 
-    def _first_gang(self) -> Rank:
+    def _gang(self) -> Rank:
         """Rank of the first in the order of those that are served after these: free GPUs are theirs before."""
+        if self._before_gang is None:
+            self._before_gang = self._first_gang()
+        return self._before_gang
+
+    def _first_gang(self) -> Rank:
         classes = self._draft.view.queue(self._pool).classes
         others = classes if self._firsts is None else self._firsts.others
         gangs = {key: classes[key] for key in others if not _is_served(key[1]) and not key[1].home}
@@ -490,7 +495,7 @@ class _Chooser:
 
     def _free(self, job: Job) -> Iterator[Candidate]:
         """Free GPUs that no gang before it waits for; of a parked job those that it may come back to."""
-        if (job.home or self._any_free) and self._queue.place(job) <= self._gang:
+        if (job.home or self._any_free) and self._queue.place(job) <= self._gang():
             source = self._back if job.home else self._fastest
             yield from [found for found in source.candidates(job, job.effective) if found.gpus[0].is_empty]
             if self._lent is not None and job.is_waiting and not job.home:
@@ -529,7 +534,7 @@ class _Chooser:
         best: _Chosen | None = None
         if not self._settings.makes_way or not self._settings.moves or not self._any_free:
             return None
-        if self._queue.place(parked) > self._gang:
+        if self._queue.place(parked) > self._gang():
             return None
         for load in self._draft.homes(parked):
             job = self._draft.view.job(load.jobs[0]) if len(load.bookings) == 1 else None

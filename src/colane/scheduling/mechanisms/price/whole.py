@@ -121,9 +121,11 @@ def _pays(context: SchedulingContext, in_order: InOrder, job: Job, there: SoonWh
     if not waiting or idle <= 0:
         return False
     longer_s = max([queue.left_s(other) or 0.0 for other in waiting]) - there.in_s
+    if longer_s <= 0:
+        return False
     price = queue.gpu_price(job)
     kept_s = len(waiting) * (there.in_s + (queue.left_s(job) or 0.0)) + len(there.gpus) * there.in_s * price
-    return longer_s > 0 and kept_s <= longer_s * (1.0 + idle * price)
+    return kept_s <= longer_s * (1.0 + idle * price)
 
 
 def _soonest_first(place: SoonWhole) -> tuple[float, int]:

@@ -64,6 +64,7 @@ class SharingValues:
         self._alone: dict[tuple[int, str], bool] = {}
         self._still: set[GpuGroup] = set()
         self._left: dict[Kind, tuple[tuple[int, int], list[GpuGroup]]] = {}
+        self._among: tuple[Mapping[GpuId, None] | None, int, list[GpuGroup]] = (None, 0, [])
         self.gpu_groups = draft.view.derived(GpuGroupIndex)
         gpus = draft.view.derived(LiveJobs).usable_gpus(draft.view, pool)
         self._waiting = in_doublings(draft.view.queue(pool).count / max(1, gpus))
@@ -211,8 +212,12 @@ class SharingValues:
         if not self.gpu_groups.stepping:
             return []
         if among is not None:
-            there = dict.fromkeys([gpu_group for gpu in among if (gpu_group := self.gpu_groups.of(gpu)) is not None])
-            return sorted([one for one in there if one.kind == kind and self._is_tried(one)], key=by_weight)
+            touched = len(self._draft.touched)
+            if self._among[0] is not among or self._among[1] != touched:
+                there = [(self.gpu_groups.of(gpu), gpu) for gpu in among]
+                found = [one for one, gpu in there if one is not None and self._steps(self._draft.load(gpu))]
+                self._among = among, touched, sorted(filter(self._is_tried, dict.fromkeys(found)), key=by_weight)
+            return [one for one in self._among[2] if one.kind == kind]
         asked = self.gpu_groups.version(kind), len(self._still)
         known = self._left.get(kind)
         if known is None or known[0] != asked:
@@ -226,14 +231,17 @@ class SharingValues:
 
     def _stepping(self, gpu_group: GpuGroup, among: Mapping[GpuId, None] | None) -> list[GpuLoad]:
         """Of a group's first GPUs those whose only job makes steps; where there is none it is not asked again."""
-        jobs, gpus = self._draft.view.jobs, gpu_group.gpus[:TRIES_MAX]
+        gpus = gpu_group.gpus[:TRIES_MAX]
         if among is not None:
             gpus = [gpu for gpu in gpu_group.gpus if gpu in among]
-        loads = [self._draft.load(gpu) for gpu in gpus]
-        found = [load for load in loads if jobs[load.jobs[0]].first_step_s is not None]
+        found = list(filter(self._steps, [self._draft.load(gpu) for gpu in gpus]))
         if not found and among is None:
             self._still.add(gpu_group)
         return found
+
+    def _steps(self, load: GpuLoad) -> bool:
+        """Whether the first job there makes steps."""
+        return bool(load.bookings) and self._draft.view.jobs[load.bookings[0].job].first_step_s is not None
 
     def dilution(self, site: Site, members: Members, number: int) -> float:
         """By how much the sum of speeds must rise for jobs to end earlier on average if one more joins these.
