@@ -69,7 +69,7 @@ class Running:
         self.core = Core(create(policy), ClusterState(Beliefs()))
         self.core.step([NodeRegistered(node(number)) for number in range(running // GPUS)], 0.0)
         spec = JobSpec(name="job", family="net", batch_size=64, user="ada")
-        self.core.step([Submitted(JobId(number), spec) for number in range(running + queued)], 0.0)
+        self.core.step([Submitted(JobId(number), spec) for number in range(running + queued)], 0.0, whole=True)
         self.jobs = [job for job in self.core.state.jobs.values() if job.placement is not None]
         self.core.step([Launched(job.id, job.attempt, 1, 0.0) for job in self.jobs], 0.0)
         self._round = 0
