@@ -48,7 +48,7 @@ def make(*nodes: Node, policy: str = "fifo") -> Core:
 
 def submit(core: Core, *specs: JobSpec, at_s: float = 1.0) -> None:
     first = max(core.state.jobs, default=0) + 1
-    core.step([Submitted(JobId(first + i), one) for i, one in enumerate(specs)], at_s)
+    core.step([Submitted(JobId(first + i), one) for i, one in enumerate(specs)], at_s, whole=True)
 
 
 def end(core: Core, job: int, at_s: float) -> None:

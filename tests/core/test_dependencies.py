@@ -106,7 +106,7 @@ def test_all_conditions_must_come_true_and_the_sentence_names_those_that_are_lef
 
 def test_a_chain_is_cancelled_to_its_end_in_one_step_and_each_says_for_which() -> None:
     core = make_core()
-    core.step([submitted(1), *(submitted(job, f"ok:{job - 1}") for job in range(2, 1_000))], 1.0)
+    core.step([submitted(1), *(submitted(job, f"ok:{job - 1}") for job in range(2, 1_000))], 1.0, whole=True)
     outcome = core.step([CancelRequested(ONE, "ann")], 2.0)
     core.step([launched(1, 2.0)], 2.0)
     outcome = core.step([ended(1, 3.0, 1)], 3.0)
