@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 import os
+import resource
 import select
 import signal
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
@@ -45,6 +47,24 @@ def test_a_scheduler_that_dies_while_its_agent_is_started_again_is_started_again
         ]
         assert (again := local._server) is not None
         assert again.process.poll() is None
+
+
+def test_a_process_may_have_more_files_open_than_select_can_watch(tmp_path: Path) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with ExitStack() as stack:
+        stack.callback(resource.setrlimit, resource.RLIMIT_NOFILE, limits)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(limits[0], 2048), max(limits)))
+        last = 0
+        while last < 1024:
+            last = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+            stack.callback(os.close, last)
+        with LocalEngine(LocalConfig.of(tmp_path / "state", "here", devices="cpu:1")) as local:
+            agent = local._agent
+            assert agent is not None
+            assert agent.pidfd > last
+            os.kill(agent.process.pid, signal.SIGKILL)
+            local.watch(1.0)
+            assert local._agent is not agent
 
 
 def test_start_watch_and_stop(tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import select
 import signal
 import sys
 import time
@@ -12,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from multiprocessing.connection import wait
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Final, Self, TypeVar
@@ -148,7 +148,7 @@ class LocalEngine:
         while deadline_s is None or time.monotonic() < deadline_s:
             children = {child.pidfd: child for child in (self._server, self._agent) if child is not None}
             left_s = None if deadline_s is None else max(deadline_s - time.monotonic(), 0.0)
-            for pidfd in select.select(list(children), [], [], left_s)[0]:
+            for pidfd in filter(wait(list(children), left_s).__contains__, children):
                 self._restart(children[pidfd])
 
     def stop(self) -> None:
@@ -231,7 +231,7 @@ def _wait_for(child: Child, look: Callable[[], Found | None]) -> Found:
     """Look until there is something, as long as the child lives."""
     began_s, is_told = time.monotonic(), False
     while (found := look()) is None:
-        if select.select([child.pidfd], [], [], LOOK_EVERY_S)[0]:
+        if wait([child.pidfd], LOOK_EVERY_S):
             raise EngineError(exit_code=max(child.process.wait(), 1))  # it has said why itself
         waited_s = time.monotonic() - began_s
         if waited_s > START_LONG_S and not is_told:

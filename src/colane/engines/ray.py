@@ -9,13 +9,13 @@ from __future__ import annotations
 import json
 import math
 import os
-import select
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any, Final
 
@@ -158,7 +158,7 @@ class RayEngine:
             time.sleep(max_s)
             return
         assert process.stdout is not None  # noqa: S101 - it was made with a pipe
-        if not select.select([process.stdout], [], [], max_s)[0]:
+        if not wait([process.stdout.fileno()], max_s):
             return
         read = os.read(process.stdout.fileno(), 65536)
         if not read:

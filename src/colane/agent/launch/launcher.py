@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import os
-import select
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from multiprocessing.connection import wait
 from pathlib import Path
 from typing import NamedTuple, TypedDict
 
@@ -217,7 +217,7 @@ class Launcher:
         """Watch no more; one about to run a job is waited for, so that it is claimed when the next agent looks."""
         until_s = time.monotonic() + LAUNCH_MAX_S
         for launch in self._under_way.values():
-            select.select([launch.ready_fd], [], [], max(until_s - time.monotonic(), 0.0))
+            wait([launch.ready_fd], max(until_s - time.monotonic(), 0.0))
             launch.cancel()
         self._under_way.clear()
         for server in (self._server, *self._left):
