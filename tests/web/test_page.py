@@ -11,6 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.cli.conftest import until
 from tests.server.harness import SLEEP, launched, node, report
 from tests.server.processes import Scheduler, scheduler
 from tests.web.browser import SMALLEST, Watched, fits, link, signed_in
@@ -347,7 +348,8 @@ def test_the_end_of_a_log_is_read_when_asked_for_and_is_text(busy: Scheduler, wa
     shown = page.locator("pre").text_content().split("\n")
     assert shown[-3:] == ["<script>window.hit = 1</script>", "red", "20 %"]
     assert len(shown) == 40
-    page.wait_for_function("(p => p.scrollTop + p.clientHeight >= p.scrollHeight - 1)(document.querySelector('pre'))")
+    is_at_end = "(p => p.scrollTop + p.clientHeight >= p.scrollHeight - 1)(document.querySelector('pre'))"
+    until(lambda: page.evaluate(is_at_end), "the log is scrolled to its end")
     assert page.evaluate("window.hit") is None
     page.unroute_all()
     page.get_by_role("button", name="Read it again").click()
