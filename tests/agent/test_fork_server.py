@@ -18,6 +18,7 @@ from colane.agent.launch.launcher import Launcher
 from colane.agent.supervisor import fork_server, programs, shim_files
 from tests.agent.shims import Supervised, run, write_command
 from tests.agent.waiting import DEADLINE_S
+from tests.many_files import many_files
 
 pytestmark = pytest.mark.live
 
@@ -67,6 +68,16 @@ async def test_one_serves_all_and_ends_with_its_agent_while_supervisors_go_on(wo
     for one in (first, second):
         one.stop()
         assert one.end()["signal"] == signal.SIGTERM
+
+
+async def test_an_agent_that_ends_waits_for_what_it_asked_for_beside_more_files_than_select_can_watch(
+    world: World,
+) -> None:
+    with many_files():
+        last = world.ask(1, "sh", "-c", "exit 3")
+        assert world.launcher.is_under_way(last.job.key)
+        world.launcher.close()
+    assert last.end()["exit_code"] == 3
 
 
 async def test_another_is_started_when_it_is_killed(world: World) -> None:

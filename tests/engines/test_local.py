@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
-import resource
 import select
 import signal
-from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,6 +18,7 @@ from colane.settings.setting import Given, SettingError
 from colane.settings.sources import gather
 from colane.settings.table import AGENT, AGENTS, GRACE, HEARTBEAT, MPS, Mps
 from tests.cli.conftest import marked, run_colane, until, until_gone
+from tests.many_files import SELECT_MAX, many_files
 
 pytestmark = pytest.mark.live
 
@@ -50,21 +49,13 @@ def test_a_scheduler_that_dies_while_its_agent_is_started_again_is_started_again
 
 
 def test_a_process_may_have_more_files_open_than_select_can_watch(tmp_path: Path) -> None:
-    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with ExitStack() as stack:
-        stack.callback(resource.setrlimit, resource.RLIMIT_NOFILE, limits)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (max(limits[0], 2048), max(limits)))
-        last = 0
-        while last < 1024:
-            last = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
-            stack.callback(os.close, last)
-        with LocalEngine(LocalConfig.of(tmp_path / "state", "here", devices="cpu:1")) as local:
-            agent = local._agent
-            assert agent is not None
-            assert agent.pidfd > last
-            os.kill(agent.process.pid, signal.SIGKILL)
-            local.watch(1.0)
-            assert local._agent is not agent
+    with many_files(), LocalEngine(LocalConfig.of(tmp_path / "state", "here", devices="cpu:1")) as local:
+        agent = local._agent
+        assert agent is not None
+        assert agent.pidfd > SELECT_MAX
+        os.kill(agent.process.pid, signal.SIGKILL)
+        local.watch(1.0)
+        assert local._agent is not agent
 
 
 def test_start_watch_and_stop(tmp_path: Path) -> None:
