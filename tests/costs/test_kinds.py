@@ -11,7 +11,7 @@ from benchmarks.calls import calls_of
 from benchmarks.decide import KINDS, Metered, Size, of_kind, submissions
 
 from colane.core import core
-from colane.core.events import Ended, Tick
+from colane.core.events import Ended, Submitted, Tick
 from colane.model.job import Exit
 
 pytestmark = pytest.mark.skipif(
@@ -56,6 +56,30 @@ def test_no_kind_of_job_costs_more_beside_fifo(kind: str) -> None:
     assert MOST[kind].keys() == ours.keys() - {"fill", "longest"}
     dear = {event: ours[event] / base[event] for event, most in MOST[kind].items() if ours[event] > most * base[event]}
     assert not dear
+
+
+def calls_beside_free_gpus(kind: str, nodes: int) -> float:
+    """Functions called for an end where no job waits, as some GPUs are free."""
+    world = Metered("colane", kind, Size(nodes, 8, 0, SIZE.families), _unmetered)
+    jobs, free = list[Submitted](), 7.6 * nodes
+    while (free := free - KINDS[kind](len(jobs), 1).gpus) >= 0:
+        jobs += submissions(len(jobs), 1, SIZE.families, kind)
+    world.step(jobs, 1.0)
+    world.launch(2.0)
+    world.step([Tick()], 302.5)
+    world.step([Tick()], 703.0)
+    running = [job for job in world.core.state.jobs.values() if job.placement is not None and len(job.gpus_held) < 9]
+    world.meter = calls_of
+    return median(
+        world.step([Ended(job.id, job.attempt, "exited", Exit(0, None), 2.0, 4.0)], 704.0 + number / 10)
+        for number, job in enumerate(running[:REPEAT])
+    )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_running_job_is_asked_anew_whatever_is_free(kind: str) -> None:
+    """Elastic jobs, and gangs that may be stopped, were asked in each plan: nine times as many calls on as many."""
+    assert calls_beside_free_gpus(kind, 90) <= 1.3 * calls_beside_free_gpus(kind, 10)
 
 
 def calls_a_lesson(kind: str, queued: int, families: int = SIZE.families) -> float:

@@ -253,8 +253,14 @@ def bounds(shape: Shape, count: int, pattern: CommPattern = CommPattern.ALL) -> 
 
     The worst is, as in the authors' code, each rank as far as any two GPUs are; never less than the worst set.
     """
-    costs = [cost(shape, gpus, pattern) for gpus in distinct_sets(shape, (1 << shape.gpus) - 1, count)]
+    costs = costs_of(shape, count, pattern)
     return CostRange(min(costs, default=0.0), max([count * shape.distance_max, *costs]))
+
+
+@lru_cache(maxsize=1 << 14)
+def costs_of(shape: Shape, count: int, pattern: CommPattern = CommPattern.ALL) -> frozenset[float]:
+    """All costs there are of so many GPUs of a machine."""
+    return frozenset([cost(shape, gpus, pattern) for gpus in distinct_sets(shape, (1 << shape.gpus) - 1, count)])
 
 
 @lru_cache(maxsize=1 << 17)

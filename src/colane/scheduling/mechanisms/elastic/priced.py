@@ -198,6 +198,13 @@ class SizeCosts:
                 if gain_s > 0:
                     yield gain_s, gpus
 
+    def may_grow(self, job: Job) -> bool:
+        """Whether any larger size would leave a running job less: else none pays at any price."""
+        larger = [gpus for gpus in job.effective.sizes if gpus > job.gpu_count]
+        return bool(larger) and min([self.left_s(job, gpus, spans=self._spans(gpus)) for gpus in larger]) < self.now_s(
+            job
+        )
+
     def opens_s(self, job: Job, gpus: int) -> float:
         """In how many seconds so many GPUs of one type are expected to be free for it, if no other job takes them."""
         return min([self._opens_of(kind, gpus) for kind in self._draft.view.gpu_types_for(job.effective)], default=inf)

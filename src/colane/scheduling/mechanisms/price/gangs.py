@@ -9,24 +9,28 @@ has left, and what its GPUs are worth to others meanwhile, then costs less, its 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, NamedTuple
 
 from colane.core.cluster.contents import JobsOfKind
+from colane.core.cluster.draft import Draft
 from colane.core.cluster.load import GpuLoad
 from colane.core.planners.means import is_untouched
-from colane.model.job import Job, JobId, JobSpec, JobState
+from colane.model.hardware import Node
+from colane.model.job import Job, JobId, JobSpec, JobState, NeedClass
 from colane.model.reason import Reason, Why
 from colane.perf.rate import Situation
+from colane.perf.topology import Shape, costs_of, shape_of_node
 from colane.scheduling.engine.choices import horizon_s, most_valued, value_of
 from colane.scheduling.engine.contracts import Candidate, SchedulingContext
-from colane.scheduling.engine.live import LiveJobs, ran_since_s
+from colane.scheduling.engine.live import LiveJobs, OfNodes, ran_since_s
 from colane.scheduling.engine.moving_costs import MOVE_PART, may_move
-from colane.scheduling.engine.sized_rates import left_with_s
+from colane.scheduling.engine.sized_rates import left_with_s, most_on_a_node
 from colane.scheduling.engine.usual import UsualMoving
-from colane.scheduling.mechanisms.elastic.priced import PRICED_SIZES, PricedSizes
+from colane.scheduling.mechanisms.elastic.priced import PRICED_SIZES, PricedSizes, SizeCosts
 from colane.scheduling.mechanisms.elastic.reach import grown, on_one_node
 from colane.scheduling.mechanisms.elastic.running import ElasticJobs, elastic_jobs, is_resizable
 from colane.scheduling.mechanisms.topology.connected import BoundFastest, speed_on
@@ -121,26 +125,82 @@ class GangMoves(UsualMoving):
         """Jobs that may change; those that are looked at even while none waits make the pool be planned again."""
         draft, view = context.draft, context.draft.view
         can_grow, is_free = partial(is_resizable, draft), any_free(context)
-        elastic = list(filter(can_grow, elastic_jobs(context))) if is_free else []
         scattered: Iterable[JobId] = ()
         if self.moves and self.consolidates:
             scattered = sorted(view.derived(ScatteredJobs).of(context.pool))
         held = view.derived(ElasticJobs).of(context.pool)
-        is_any = bool(elastic) if is_free else len(held) > ASKED_MAX or any(map(can_grow, elastic_jobs(context)))
+        is_any = len(held) > ASKED_MAX or any(map(can_grow, elastic_jobs(context)))
         if is_any:
             draft.plan_after_moves(context.pool)
         if is_any or scattered:
             draft.plan_while_idle(context.pool)
         if not is_free:
             return []
-        found = {job.id: job for job in elastic}
+        others = partial(view.derived(Staying).others, draft, self.sizes.costs(context))
+        found = {job.id: job for job in others(held) if can_grow(job)}
         live = view.derived(LiveJobs).pool(context.pool)
         most = max([draft.free((context.pool, kind)).most_free for kind in view.gpu_types(context.pool)])
         if self.moves:
             gangs = live.gangs_past_min_runtime(draft.now_s, context.queue.quantum_s, most)
-            found.update({job_id: view.job(job_id) for job_id in gangs})
-        found.update({job_id: view.job(job_id) for job_id in scattered})
+            found.update({job.id: job for job in others(gangs)})
+        apart, most = map(view.job, scattered), most_on_a_node(draft)
+        found.update({job.id: job for job in apart if job.gpu_count <= most})
         return list(found.values())
+
+
+KindOfGpus = tuple[str, str, Shape]  # the type, how jobs share such a GPU, and the shape of its node
+
+
+class Staying(OfNodes):
+    """Running jobs for which nothing is better, whatever is free: no place as large is faster, no larger size is.
+
+    It is kept of each until it, a node or a speed is otherwise.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._jobs: set[JobId] = set()
+        self._fastest: dict[tuple[NeedClass, int], float] = {}
+        self._kinds: dict[str, Counter[KindOfGpus]] = {}
+        self._speeds_version = -1
+
+    def moved(self, old: Job | None, _new: Job | None) -> None:
+        if old is not None:
+            self._jobs.discard(old.id)
+
+    def count(self, node: Node, change: int) -> None:
+        kinds, shape = self._kinds.setdefault(node.pool, Counter()), shape_of_node(node)
+        for gpu in node.gpus:
+            kinds[gpu.type, gpu.way, shape] += change
+        self._speeds_version = -1
+
+    def others(self, draft: Draft, costs: SizeCosts, jobs: Iterable[JobId]) -> list[Job]:
+        """Those of these jobs for which something may be."""
+        self.look(draft.view)
+        if self._speeds_version != draft.beliefs.speeds_version:
+            self._speeds_version, self._fastest = draft.beliefs.speeds_version, {}
+            self._jobs.clear()
+        asked = [draft.view.job(job_id) for job_id in jobs if job_id not in self._jobs]
+        self._jobs.update([job.id for job in asked if self._stays(draft, costs, job)])
+        return [job for job in asked if job.id not in self._jobs]
+
+    def _stays(self, draft: Draft, costs: SizeCosts, job: Job) -> bool:
+        spec, gpus = job.effective, job.gpu_count
+        if costs.may_grow(job):
+            return False
+        if gpus < 2 or spec.multi_node:
+            return gpus < 2
+        fastest = self._fastest.get((spec.need, gpus))
+        if fastest is None:
+            types, kinds = draft.view.gpu_types_for(spec), self._kinds[spec.pool]
+            there = [
+                Situation(kind, gpus, distance, way)
+                for kind, way, shape in kinds if kind in types and kinds[kind, way, shape]
+                for distance in costs_of(shape, gpus)
+            ]  # fmt: skip
+            fastest = max([draft.beliefs.rate(spec.at(gpus), one).ratio for one in there], default=0.0)
+            self._fastest[spec.need, gpus] = fastest
+        return speed_on(draft, spec.at(gpus), [draft.load(gpu) for gpu in job.gpus_held]) >= fastest
 
 
 class _GangChange(NamedTuple):
