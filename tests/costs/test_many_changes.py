@@ -73,7 +73,7 @@ def _unmetered(action: Callable[[], object]) -> float:
 
 LONGEST: dict[str, int] = {
     "plain": 98_000, "unknown": 116_000, "stoppable": 212_000, "gang": 103_000, "wide": 114_000, "elastic": 70_000,
-    "due": 63_000, "untold-gang": 111_000, "untold-wide": 239_000, "parked": 63_000, "guaranteed": 102_000,
+    "due": 63_000, "untold-gang": 111_000, "untold-wide": 235_000, "parked": 63_000, "guaranteed": 102_000,
 }  # fmt: skip
 """Functions called in the longest step: a tenth above what was measured, so that none grows unseen.
 
@@ -86,3 +86,8 @@ Where owners tell lengths it decides 32 changes: while what was learnt ranked th
 def test_no_step_is_long_whatever_there_is_to_do(kind: str, size: Size) -> None:
     """A look at jobs that may be stopped is many steps: where it was one, that called 1.9 million."""
     assert of_kind("colane", kind, size, 4, calls_of)["longest"] <= LONGEST[kind]
+
+
+def test_what_gangs_ask_running_jobs_counts_as_looked_at() -> None:
+    """Of 1,000 families each is to be asked of each other: a step called 1,543,000 functions."""
+    assert of_kind("colane", "untold-wide", Size(30, 8, 1_000, 1_000), 4, calls_of)["longest"] <= 565_000

@@ -233,11 +233,10 @@ class ByShadowPrice:
         lengths, family = draft.beliefs.lengths, job.effective.family
         if victim.effective.family == family and lengths.ended(family) < ENDED_MIN:
             return False
-        cost = (stopped_s(draft.view, victim) + STOP_S) * float(victim.effective.gpus) ** self.gpus_power
-        if (rank(job)[-1] + cost) * self.untold_min >= rank(victim)[-1]:
+        amount, most, weight = rank(job)[-1], rank(victim)[-1] / self.untold_min, victim.effective.gpus**self.gpus_power
+        if amount >= most or amount + (stopped_s(draft.view, victim) + STOP_S) * weight >= most:
             return False
-        families = [one.effective.family for one in (job, victim) if expected.is_learnt(one)]
-        ended = max(1.0, min([lengths.ended(one) for one in families]))
+        ended = max(1.0, min([lengths.ended(one.effective.family) for one in (job, victim) if expected.is_learnt(one)]))
         sure = min(SURE_MAX, 0.5 + SURE_ERRORS * 0.5 / sqrt(ended))
         times = (victim.effective.gpus / job.effective.gpus) ** self.gpus_power
         return _ends_before(expected, lengths, draft.now_s, job, victim, times) >= sure

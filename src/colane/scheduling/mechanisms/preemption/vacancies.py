@@ -108,13 +108,12 @@ class Vacancies:
         survey = self._survey
         best: tuple[Rank, int, int, Vacancy] | None = None
         for worst, order, site in reversed(survey.stoppable() if survey.may_displace(rank) else ()):
-            if not survey.displaces(rank, worst) or (best is not None and worst < best[0]):
-                break
-            if best is not None and worst == best[0] and best[1] == -1:
+            if not survey.displaces(rank, worst) or (best is not None and (worst, -1) <= best[:2]):
                 break
             if site.gpus + self._without_leaving(site) < spec.gpus:
                 continue
             units = [unit for unit in survey.units(site) if survey.displaces(rank, unit.worth)]
+            self._draft.looks += 1 + len(units) // 2  # to ask two whether they leave takes as long as one
             units = [unit for unit in units if survey.yields(job, rank, unit)]
             leaving = least_needed(units, partial(self._suffice, site, job, spec))
             gpus = self._gpus(site, job, spec, EVERY_JOB, leaving) if leaving else None
@@ -190,6 +189,7 @@ class Vacancies:
         for unit in survey.least_first(rank):
             if unit.jobs not in seen and any(load(gpu).gpu.type == kind for gpu in unit.gpus):
                 seen.add(unit.jobs)
+                self._draft.looks += 1
                 if survey.yields(job, rank, unit):
                     yield unit
 
