@@ -50,7 +50,7 @@ def test_a_look_costs_no_more_a_gpu_however_many_there_are(nodes: int) -> None:
     assert sum(calls) < CALLS_A_GPU * 8 * nodes
 
 
-CALLS_A_STEP = 55_000
+CALLS_A_STEP = 70_000
 """Functions that no step of a look calls more of, however many wait: compiled that is some 10 ms."""
 
 
@@ -72,8 +72,8 @@ def _unmetered(action: Callable[[], object]) -> float:
 
 
 LONGEST: dict[str, int] = {
-    "plain": 98_000, "unknown": 116_000, "stoppable": 212_000, "gang": 103_000, "wide": 114_000, "elastic": 70_000,
-    "due": 63_000, "untold-gang": 111_000, "untold-wide": 235_000, "parked": 63_000, "guaranteed": 102_000,
+    "plain": 98_000, "unknown": 145_000, "stoppable": 195_000, "gang": 103_000, "wide": 114_000, "elastic": 70_000,
+    "due": 63_000, "untold-gang": 109_000, "untold-wide": 232_000, "parked": 63_000, "guaranteed": 102_000,
 }  # fmt: skip
 """Functions called in the longest step: a tenth above what was measured, so that none grows unseen.
 
@@ -90,4 +90,4 @@ def test_no_step_is_long_whatever_there_is_to_do(kind: str, size: Size) -> None:
 
 def test_what_gangs_ask_running_jobs_counts_as_looked_at() -> None:
     """Of 1,000 families each is to be asked of each other: a step called 1,543,000 functions."""
-    assert of_kind("colane", "untold-wide", Size(30, 8, 1_000, 1_000), 4, calls_of)["longest"] <= 565_000
+    assert of_kind("colane", "untold-wide", Size(30, 8, 1_000, 1_000), 4, calls_of)["longest"] <= 485_000

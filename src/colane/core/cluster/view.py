@@ -25,6 +25,7 @@ NONE_CAME: Mapping[str, Newcomers | None] = MappingProxyType({})
 NO_NEWS: Mapping[str, News | None] = MappingProxyType({})
 
 
+K = TypeVar("K")
 T = TypeVar("T")
 
 ENDLESS: Final = 1 << 60
@@ -88,8 +89,8 @@ class ClusterView:
         """How long a job with GPUs waits before jobs without leave it what it books of a host."""
         return self._state.cpu_only_passes_s
 
-    def portion(self, new: dict[JobId, T]) -> dict[JobId, T]:
-        """Take out those of these jobs that may be looked at anew for what is kept of them, until none is left.
+    def portion(self, new: dict[K, T]) -> dict[K, T]:
+        """Take out those of these jobs, or others, that may be looked at anew for what is kept, until none is left.
 
         Raises:
             UnfinishedError: None may any more: the plan is given up.

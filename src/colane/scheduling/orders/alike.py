@@ -11,6 +11,14 @@ from colane.scheduling.engine.live import Kept
 from colane.scheduling.engine.times import Expected
 
 
+def tells_nothing(job: Job) -> bool:
+    """Whether it never ran and declares nothing of its length: all such jobs of a class have as much left."""
+    spec = job.effective
+    if job.attempt or job.totals.steps_kept or spec.steps_total is not None or spec.time_limit_s is not None:
+        return False
+    return spec.steps_limit is None and job.spec.steps_limit is None
+
+
 class AlikeRanks:
     """What is left of waiting jobs, and their ranks by it.
 

@@ -29,7 +29,6 @@ from colane.scheduling.engine.contracts import (
     Head,
     QueueIterator,
     Rank,
-    entry_of,
 )
 from colane.scheduling.engine.live import LiveJobs, once
 from colane.scheduling.engine.times import RunTimes, kept_times
@@ -98,48 +97,52 @@ class _Sorted:
 
     beliefs: tuple[int, int]
     gpu_types: int
-    entries: list[Entry]
-    ranks: dict[JobId, Rank]
-    new: dict[JobId, None] = field(default_factory=dict)
+    new: dict[JobId, None]
+    entries: list[Entry] = field(default_factory=list)
+    ranks: dict[JobId, Rank] = field(default_factory=dict)
+    alike: dict[JobId, None] = field(default_factory=dict)  # those of them that have one rank,
+    rank: Rank | None = None  # this one; None where it is to be worked out
 
-    def take_in(self, view: ClusterView, rank: RankOf) -> None:
+    def rank_anew(self, beliefs: tuple[int, int], gpu_types: int) -> None:
+        """Something else is believed of them."""
+        self.beliefs, self.gpu_types, self.rank = beliefs, gpu_types, None
+        self.new = {**self.new, **dict.fromkeys([job for job in self.ranks if job not in self.alike])}
+        self.entries, self.ranks = [], {}
+
+    def take_in(self, view: ClusterView, rank: RankOf, is_alike: Callable[[Job], bool]) -> None:
         """Give those that have come their places."""
+        if self.rank is None and self.alike:
+            view.work(2)  # a family's law is worked out, too
+            self.rank = rank(view.job(next(iter(self.alike))))
+            self._put(dict.fromkeys(self.alike, self.rank))
         while new := view.portion(self.new):
-            ranks = {job: rank(view.job(job)) for job in new}
-            self.ranks.update(ranks)
-            if len(ranks) > len(self.entries):
-                self.entries = sorted([*self.entries, *[(rank, job) for job, rank in ranks.items()]])
-            else:
-                for job, its_rank in ranks.items():
-                    insort(self.entries, (its_rank, job))
+            ranks = dict[JobId, Rank]()
+            for number in new:
+                job = view.job(number)
+                if is_alike(job):
+                    self.alike[number] = None
+                    if self.rank is None:
+                        self.rank = rank(job)
+                    ranks[number] = self.rank
+                else:
+                    ranks[number] = rank(job)
+            self._put(ranks)
+
+    def _put(self, ranks: dict[JobId, Rank]) -> None:
+        self.ranks.update(ranks)
+        if len(ranks) > len(self.entries):
+            self.entries = sorted([*self.entries, *[(rank, job) for job, rank in ranks.items()]])
+        else:
+            for job, its_rank in ranks.items():
+                insort(self.entries, (its_rank, job))
 
     def drop(self, job: JobId) -> None:
         """One has left the line."""
         self.new.pop(job, None)
+        self.alike.pop(job, None)
         rank = self.ranks.pop(job, None)
         if rank is not None:
             del self.entries[bisect_left(self.entries, (rank, job))]
-
-
-@dataclass(slots=True)
-class _Heads:
-    """The first job of every class of a pool, in order, while `beliefs` and `gpu_types` hold."""
-
-    beliefs: int
-    gpu_types: int
-    judged: int
-    in_order: list[Head] = field(default_factory=list)
-    by_class: dict[ClassKey, Head] = field(default_factory=dict)
-    stale: dict[ClassKey, None] = field(default_factory=dict)
-
-    def put(self, key: ClassKey, first: Entry | None) -> None:
-        """A class has another first job, or none any more."""
-        old = self.by_class.pop(key, None)
-        if old is not None:
-            del self.in_order[bisect_left(self.in_order, old[:2], key=entry_of)]
-        if first is not None:
-            head = self.by_class[key] = (*first, key)
-            insort(self.in_order, head, key=entry_of)
 
 
 class ByLength(NodesMatterNot):
@@ -152,7 +155,7 @@ class ByLength(NodesMatterNot):
     def __init__(self, *, by_user: bool = False) -> None:
         self._by_user = by_user
         self._classes: dict[tuple[str, ClassKey], _Sorted] = {}
-        self._heads: dict[str, _Heads] = {}
+        self._heads: dict[str, Firsts] = {}
         self._firsts: dict[str, Firsts] = {}
 
     def moved(self, old: Job | None, new: Job | None) -> None:
@@ -161,7 +164,7 @@ class ByLength(NodesMatterNot):
                 self._tell(job)
         if old is not None and old.is_waiting and (line := self._line(old)) is not None:
             line.drop(old.id)
-            if not line.ranks and not line.new:
+            if not line.ranks and not line.new and not line.alike:
                 del self._classes[self._user(old), (old.spec.priority, old.need)]
         if new is not None and new.is_waiting and (line := self._line(new)) is not None:
             line.new[new.id] = None
@@ -186,10 +189,16 @@ class ByLength(NodesMatterNot):
         """The jobs of a class by rank; those of a user, where each has its own lines."""
         known, gpu_types = self._classes.get((user, key)), len(view.gpu_types(key[1].pool))
         believed = view.beliefs.speeds_version, self.judged(view, key)
-        if known is None or (known.beliefs, known.gpu_types) != (believed, gpu_types):
-            known = self._classes[user, key] = _Sorted(believed, gpu_types, [], {}, dict.fromkeys(line))
-        known.take_in(view, rank)
+        if known is None:
+            known = self._classes[user, key] = _Sorted(believed, gpu_types, dict.fromkeys(line))
+        elif (known.beliefs, known.gpu_types) != (believed, gpu_types):
+            known.rank_anew(believed, gpu_types)
+        known.take_in(view, rank, partial(self.is_alike, view))
         return iter(known.entries)
+
+    def is_alike(self, _view: ClusterView, _job: Job) -> bool:
+        """Whether a waiting job has the same rank as all others of its class of which this is true."""
+        return False
 
     def judged(self, _view: ClusterView, _key: ClassKey) -> int:
         """Since which version ranks of a class hold, as far as they depend on what is learnt of lengths."""
@@ -199,60 +208,52 @@ class ByLength(NodesMatterNot):
         """The same of all classes: while it stays none of them is judged otherwise."""
         return 0
 
-    def _judge(self, view: ClusterView, classes: Classes, known: _Heads | Firsts) -> None:
-        """Classes whose jobs are judged otherwise than before are looked at again."""
-        judged = self.judged_at_all(view)
-        if known.judged != judged:
-            families = view.beliefs.lengths.judged_since(known.judged)
-            known.stale.update({key: None for key in classes if families is None or key[1].family in families})
-            known.judged = judged
-
     def heads(self, view: ClusterView, pool: str, rank: RankOf) -> list[Head]:
         """The first job of every class of a pool, by rank: only classes are looked at that have changed."""
-        asked, classes = (view.beliefs.speeds_version, len(view.gpu_types(pool))), view.queue(pool).classes
-        known = self._heads.get(pool)
-        if known is not None:
-            self._judge(view, classes, known)
-        if known is None or (known.beliefs, known.gpu_types) != asked:
-            known = _Heads(*asked, self.judged_at_all(view))
-            for key, line in classes.items():
-                for first in islice(self.entries(view, key, line, rank), 1):
-                    known.by_class[key] = (*first, key)
-            known.in_order = sorted(known.by_class.values(), key=entry_of)
-            self._heads[pool] = known
-        for key in known.stale:
-            left = classes.get(key)
-            known.put(key, None if left is None else next(self.entries(view, key, left, rank), None))
-        known.stale.clear()
-        return known.in_order
+        return self._look(self._heads, view, pool, rank, FIRST_ALONE).in_order
 
     def firsts(self, view: ClusterView, pool: str, rank: RankOf, first_of: FirstOf) -> Firsts:
         """The first jobs of every class of a pool; which ones are asked for is always the same for one policy."""
+        return self._look(self._firsts, view, pool, rank, first_of)
+
+    def _look(
+        self, all_known: dict[str, Firsts], view: ClusterView, pool: str, rank: RankOf, first_of: FirstOf
+    ) -> Firsts:
         asked, classes = (view.beliefs.speeds_version, len(view.gpu_types(pool))), view.queue(pool).classes
-        known = self._firsts.get(pool)
-        if known is not None:
-            self._judge(view, classes, known)
+        known, judged = all_known.get(pool), self.judged_at_all(view)
         if known is None or (known.beliefs, known.gpu_types) != asked:
-            known = Firsts(*asked, self.judged_at_all(view))
-            for key, line in classes.items():
+            known = all_known[pool] = Firsts(*asked, judged, stale=dict.fromkeys(classes))
+        elif known.judged != judged:  # classes whose jobs are judged otherwise than before are looked at again
+            families, last = view.beliefs.lengths.judged_since(known.judged), known.judged
+            if families is None:
+                found = [key for key in classes if self.judged(view, key) > last]
+            else:
+                found = [key for key in classes if key[1].family in families]
+            known.stale.update(dict.fromkeys(found))
+            known.judged = judged
+        changed = dict[ClassKey, list[Head]]()
+        try:
+            for key in list(known.stale):
+                left = classes.get(key)
                 if first_of.serves(key[1]):
-                    known.by_class[key] = first_of.of(view.jobs, self.entries(view, key, line, rank), key)
-                    known.in_order += known.by_class[key]
+                    entries = iter(()) if left is None else self.entries(view, key, left, rank)
+                    changed[key] = first_of.of(view.jobs, entries, key)
+                elif left is None:
+                    known.others.pop(key, None)
                 else:
                     known.others[key] = None
-            known.in_order.sort(key=entry_of)
-            self._firsts[pool] = known
-        for key in known.stale:
-            left = classes.get(key)
-            if not first_of.serves(key[1]):
-                known.others.pop(key, None)
-                if left is not None:
-                    known.others[key] = None
-                continue
-            heads = [] if left is None else first_of.of(view.jobs, self.entries(view, key, left, rank), key)
-            known.put(key, heads)
-        known.stale.clear()
+                del known.stale[key]
+        finally:  # a plan that is given up leaves the rest to the next one
+            if len(changed) * FEW < len(known.by_class):
+                for key, heads in changed.items():
+                    known.put(key, heads)
+            else:
+                known.by_class = {key: heads for key, heads in {**known.by_class, **changed}.items() if heads}
+                known.in_order = sorted([head for heads in known.by_class.values() for head in heads])
         return known
+
+
+FIRST_ALONE: Final = FirstOf(lambda _need: True, lambda _job: 0, 1)
 
 
 class ByRemaining(ByLength):

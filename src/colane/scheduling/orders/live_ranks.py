@@ -6,7 +6,8 @@ where its length is learnt, so nothing is asked of each job anew but where its s
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
+from bisect import bisect_left
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from math import fsum, inf
@@ -17,10 +18,11 @@ from colane.core.cluster.contents import NodesMatterNot
 from colane.core.cluster.view import ClusterView
 from colane.model.job import Job, JobId
 from colane.perf.estimates import LengthEstimates
-from colane.scheduling.engine.contracts import Rank
+from colane.scheduling.engine.contracts import ClassKey, Rank
 from colane.scheduling.engine.live import Kept, LiveJobs
 from colane.scheduling.engine.times import Course
 from colane.scheduling.engine.walks import priority_of
+from colane.scheduling.orders.alike import tells_nothing
 
 EACH_MAX: Final = 1024
 SAMPLE_MAX: Final = 256  # of more jobs on GPUs than the one, no more than the other are looked at, for all
@@ -43,11 +45,22 @@ WaitingOf = Callable[[Job], tuple[Rank, float]]
 CourseOf = Callable[[Job], Course | None]
 
 
+@dataclass(slots=True, eq=False)
+class WaitingRank:
+    """The rank of a job without GPUs, or of all of a class that tell nothing of how long they are."""
+
+    family: str  # theirs
+    key: ClassKey | None  # of which class they are; None of one that is by itself
+    jobs: dict[JobId, None] = field(default_factory=dict)  # they
+    rank: Rank = ()  # it; empty while it is to be worked out
+    moments: int = 0  # what each has left in GPU-moments
+
+
 @dataclass(slots=True)
 class RanksNow:
     """Ranks of all live jobs of a pool at a moment."""
 
-    kept: Mapping[JobId, tuple[Rank, int]]  # of those without GPUs, each with what is left of it in GPU-moments
+    kept: Mapping[JobId, WaitingRank]  # of those without GPUs
     waiting: list[Rank]  # the same in order
     placed: list[Rank]  # of those on GPUs, or of one in `every` of them, in order
     every: int  # as said
@@ -117,10 +130,11 @@ class _OfPool:
 
     kept: Kept | None = None  # what is believed while the ranks of those without GPUs hold,
     judged: int = -1  # and up to which version it was looked at what is learnt of lengths
-    # of those without GPUs, and what each has left in GPU-moments
-    ranks: dict[JobId, tuple[Rank, int]] = field(default_factory=dict)
-    families: dict[str, dict[JobId, None]] = field(default_factory=dict)  # they by family
-    in_order: list[Rank] = field(default_factory=list)  # their ranks
+    ranks: dict[JobId, WaitingRank] = field(default_factory=dict)  # of those without GPUs
+    families: dict[str, dict[WaitingRank, None]] = field(default_factory=dict)  # these by family
+    alike: dict[ClassKey, WaitingRank] = field(default_factory=dict)  # those of them that are of a class
+    again: dict[WaitingRank, None] = field(default_factory=dict)  # those that are to be worked out
+    in_order: list[Rank] = field(default_factory=list)  # the ranks of all
     moments: int = 0  # what they have left in sum
     new: dict[JobId, None] = field(default_factory=dict)  # those that were not looked at yet
     placed: list[dict[JobId, _PlacedRank]] = field(default_factory=list)  # those on GPUs, or parked, by level
@@ -161,18 +175,26 @@ class _OfPool:
         self.new.pop(job.id, None)
         known = self.ranks.pop(job.id, None)
         if known is not None:
-            del self.in_order[bisect_left(self.in_order, known[0])]
-            self.moments -= known[1]
-            family = job.effective.family
-            del self.families[family][job.id]
-            if not self.families[family]:
-                del self.families[family]
+            del known.jobs[job.id]
+            if known.rank:
+                del self.in_order[bisect_left(self.in_order, known.rank)]
+                self.moments -= known.moments
+            if not known.jobs:
+                self._drop(known)
+
+    def _drop(self, known: WaitingRank) -> None:
+        del self.families[known.family][known]
+        if not self.families[known.family]:
+            del self.families[known.family]
+        self.again.pop(known, None)
+        if known.key is not None:
+            del self.alike[known.key]
 
     def forget(self, kept: Kept, judged: int) -> None:
         """Something else is believed of them."""
         self.kept, self.judged, self.looked = kept, judged, -inf
         self.new = {**self.new, **dict.fromkeys(self.ranks)}
-        self.ranks, self.families, self.in_order, self.moments = {}, {}, [], 0
+        self.ranks, self.families, self.alike, self.again, self.in_order, self.moments = {}, {}, {}, {}, [], 0
 
     def judge(self, lengths: LengthEstimates) -> None:
         """Rank those anew of which the lengths are judged otherwise."""
@@ -181,35 +203,59 @@ class _OfPool:
             found = [family for family in self.families if lengths.version_of(family) > self.judged]
         else:
             found = [family for family in families if family in self.families]
-        self.judged = lengths.version
-        jobs = [job for family in found for job in self.families.pop(family)]
-        gone = [self.ranks.pop(job) for job in jobs]
-        self.moments -= sum([moments for _, moments in gone])
-        self.new.update(dict.fromkeys(jobs))
+        self.judged, gone = lengths.version, Counter[Rank]()
+        for known in [known for family in found for known in self.families[family] if known.rank]:
+            gone[known.rank] += len(known.jobs)
+            self.moments -= known.moments * len(known.jobs)
+            known.rank = ()
+            self.again[known] = None
         if len(gone) * FEW < len(self.in_order):
-            for rank, _ in gone:
-                del self.in_order[bisect_left(self.in_order, rank)]
+            for rank, jobs in gone.items():
+                first = bisect_left(self.in_order, rank)
+                del self.in_order[first : first + jobs]
         else:
-            self.in_order = sorted([rank for rank, _ in self.ranks.values()])
+            self.in_order = sorted([known.rank for known in self.ranks.values() if known.rank])
 
     def look(self, view: ClusterView, waiting: WaitingOf) -> None:
         """Rank those without GPUs that were not looked at yet."""
-        jobs = view.jobs
+        jobs, is_each = view.jobs, view.beliefs.tells_each
+        while again := view.portion(self.again):
+            for known in again:
+                self._work_out(known, jobs[next(iter(known.jobs))], waiting)
+            self._put({known: len(known.jobs) for known in again})
         while new := view.portion(self.new):
+            come = dict[WaitingRank, int]()
             for number in new:
                 job = jobs[number]
-                entry, left_s = waiting(job)
-                moments = int(left_s * job.gpu_count * MOMENTS_A_S)
-                self.ranks[number] = entry, moments
-                self.families.setdefault(job.effective.family, {})[number] = None
-                self.moments += moments
-            found = [self.ranks[number][0] for number in new]
-            if len(found) * FEW < len(self.in_order):
-                for entry in found:
-                    insort(self.in_order, entry)
-            else:
-                self.in_order += found
-                self.in_order.sort()
+                key = None if is_each or not tells_nothing(job) else (job.spec.priority, job.need)
+                there = None if key is None else self.alike.get(key)
+                known = WaitingRank(job.effective.family, key) if there is None else there
+                if there is None:
+                    self._work_out(known, job, waiting)
+                    self.families.setdefault(known.family, {})[known] = None
+                    if key is not None:
+                        self.alike[key] = known
+                known.jobs[number], self.ranks[number] = None, known
+                come[known] = come.get(known, 0) + 1
+            self._put(come)
+
+    def _work_out(self, known: WaitingRank, job: Job, waiting: WaitingOf) -> None:
+        known.rank, left_s = waiting(job)
+        known.moments = int(left_s * job.gpu_count * MOMENTS_A_S)
+
+    def _put(self, come: dict[WaitingRank, int]) -> None:
+        """So many of these have come into the order."""
+        self.moments += sum([known.moments * jobs for known, jobs in come.items()])
+        counts = Counter[Rank]()
+        for known, jobs in come.items():
+            counts[known.rank] += jobs
+        if len(counts) * FEW < len(self.in_order):
+            for rank, jobs in counts.items():
+                first = bisect_left(self.in_order, rank)
+                self.in_order[first:first] = [rank] * jobs
+        else:
+            self.in_order += [rank for rank in sorted(counts) for _ in range(counts[rank])]
+            self.in_order.sort()
 
     def sampled(self) -> list[_PlacedRank]:
         """Those on GPUs that stand for all: one in 2^`level`, much in the order that they had last."""

@@ -42,7 +42,7 @@ from colane.scheduling.engine.unended import expected_now
 from colane.scheduling.engine.waiting import SHARED_MAX
 from colane.scheduling.engine.walks import Entry, Starts, WalksByRank, each_ranked, priority_of, ranked
 from colane.scheduling.mechanisms.fairness.users import Users
-from colane.scheduling.orders.alike import AlikeRanks
+from colane.scheduling.orders.alike import AlikeRanks, tells_nothing
 from colane.scheduling.orders.length import ByLength, by_heads
 from colane.scheduling.orders.live_ranks import LeftOf, LiveRanks, RankOf, RanksNow
 
@@ -322,7 +322,7 @@ class Prices:
         ranked, price = self._all_ranked(), 1.0
         if self._objective is Objective.JCT:
             kept = ranked.kept.get(job.id)  # that of a job that waits
-            rank = self._rank(job) if kept is None else kept[0]
+            rank = self._rank(job) if kept is None else kept.rank
             price = shadow_price(job.gpu_count, ranked.behind(rank), self._gpus)
         elif self._owed is not None:
             price = shadow_price(job.gpu_count, ranked.behind(self._rank(job)), self._gpus)
@@ -408,6 +408,9 @@ class ByLeft(ByLength):
         super().__init__(by_user=by_user)
         self.objective = objective
         self.gpus_power = gpus_power
+
+    def is_alike(self, view: ClusterView, job: Job) -> bool:
+        return not view.beliefs.tells_each and tells_nothing(job)
 
     def judged(self, view: ClusterView, key: ClassKey) -> int:
         return view.beliefs.lengths.version_of(key[1].family)
