@@ -186,7 +186,7 @@ class Staying(OfNodes):
 
     def _stays(self, draft: Draft, costs: SizeCosts, job: Job) -> bool:
         spec, gpus = job.effective, job.gpu_count
-        if costs.may_grow(job):
+        if job.state is not JobState.RUNNING or costs.may_grow(job):
             return False
         if gpus < 2 or spec.multi_node:
             return gpus < 2
