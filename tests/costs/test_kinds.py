@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import cache
+from collections.abc import Callable, Iterator
+from csv import DictReader
+from pathlib import Path
 from statistics import median
 
 import pytest
@@ -23,39 +24,41 @@ SIZE = Size(nodes=9, gpus=8, queued=200, families=26)
 
 REPEAT = 4
 
-
-@cache
-def calls(policy: str, kind: str) -> dict[str, float]:
-    """Functions called for each event, median."""
-    return of_kind(policy, kind, SIZE, REPEAT, calls_of)
+EVENTS = ("arrival", "report", "end", "look", "many")
 
 
-MOST: dict[str, dict[str, float]] = {
-    "plain": {"arrival": 48.8, "report": 81.7, "end": 14.5, "look": 589.9, "many": 5.9},
-    "unknown": {"arrival": 11.9, "report": 81.3, "end": 15.3, "look": 1059.0, "many": 7.3},
-    "stoppable": {"arrival": 12.7, "report": 89.0, "end": 16.2, "look": 3457.9, "many": 27.6},
-    "gang": {"arrival": 12.3, "report": 70.8, "end": 9.5, "look": 301.9, "many": 6.2},
-    "wide": {"arrival": 12.3, "report": 37.7, "end": 7.7, "look": 188.4, "many": 14.1},
-    "elastic": {"arrival": 93.6, "report": 51.4, "end": 24.7, "look": 286.7, "many": 5.2},
-    "due": {"arrival": 16.2, "report": 22.7, "end": 12.0, "look": 376.5, "many": 5.5},
-    "untold-gang": {"arrival": 12.5, "report": 10.7, "end": 11.4, "look": 145.2, "many": 7.0},
-    "untold-wide": {"arrival": 23.1, "report": 12.1, "end": 22.3, "look": 335.0, "many": 18.2},
-    "parked": {"arrival": 12.2, "report": 13.4, "end": 8.8, "look": 155.7, "many": 4.6},
-    "guaranteed": {"arrival": 26.1, "report": 93.5, "end": 20.6, "look": 185.1, "many": 7.3},
-}
-"""Times what `fifo-skip` calls: a tenth above what was measured, so that no cell grows unseen.
+def most() -> Iterator[tuple[Size, str, dict[str, float]]]:
+    """The cells of `kinds.csv`: times what `fifo-skip` calls, a tenth above what was measured, so that none grows.
 
-Those that run have done so for 300 s and may leave; `fifo-skip` looks at nothing in a look, so that one is a count.
-A look at jobs of unknown length is made in several steps, and what each asks anew is a third more in all.
-"""
+    Those that run have done so for 300 s and may leave; `fifo-skip` looks at nothing in a look, so that one is a count.
+    Beside more GPUs `python benchmarks/decide.py --matrix --calls` prints them.
+    """
+    with (Path(__file__).parent / "kinds.csv").open(encoding="utf-8") as file:
+        for row in DictReader(file):
+            size = Size(int(row["gpus"]) // 8, 8, int(row["queued"]), int(row["families"]))
+            yield size, row["kind"], {event: float(row[event]) for event in EVENTS}
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_no_kind_of_job_costs_more_beside_fifo(kind: str) -> None:
-    ours, base = calls("colane", kind), calls("fifo-skip", kind)
-    assert MOST[kind].keys() == ours.keys() - {"fill", "longest"}
-    dear = {event: ours[event] / base[event] for event, most in MOST[kind].items() if ours[event] > most * base[event]}
+@pytest.mark.parametrize(
+    ("size", "kind", "ratios"),
+    [pytest.param(*cell, id=f"{cell[1]}-{8 * cell[0].nodes}-{cell[0].families}") for cell in most()],
+)
+def test_no_kind_of_job_costs_more_beside_fifo(size: Size, kind: str, ratios: dict[str, float]) -> None:
+    ours, base = [of_kind(policy, kind, size, REPEAT, calls_of) for policy in ("colane", "fifo-skip")]
+    assert ratios.keys() == ours.keys() - {"fill", "longest"}
+    dear = {event: ours[event] / base[event] for event, ratio in ratios.items() if ours[event] > ratio * base[event]}
     assert not dear
+
+
+def test_the_cells_are_of_every_kind() -> None:
+    assert {(size.nodes, size.families) for size, kind, _ in most() if kind == "plain"} == {
+        (9, 26),
+        (1, 26),
+        (30, 26),
+        (1, 1_000),
+        (8, 1_000),
+    }
+    assert len(list(most())) == 5 * len(KINDS)
 
 
 def calls_beside_free_gpus(kind: str, nodes: int) -> float:
