@@ -5,13 +5,12 @@ from __future__ import annotations
 import random
 
 import pytest
-from benchmarks.decide import _ends, _nodes
 
 from colane.core import ClusterState, Core
 from colane.core import core as core_module
-from colane.core.events import Event, Launched, NodeRegistered, ProfileDeclared, Submitted, Tick
+from colane.core.events import Ended, Event, Launched, NodeRegistered, ProfileDeclared, Submitted, Tick
 from colane.model.hardware import Gpu, Node
-from colane.model.job import JobId, JobSpec, JobState
+from colane.model.job import Exit, Job, JobId, JobSpec, JobState
 from colane.model.profile import PlacePace, Profile, ProfileKey, Value, ValueSource
 from colane.perf.beliefs import Beliefs
 from colane.perf.topology import costs_of, shape_of_node
@@ -51,6 +50,10 @@ def drawn(rng: random.Random) -> JobSpec:
     )  # fmt: skip
 
 
+def ends(job: Job) -> Event:
+    return Ended(job.id, job.attempt, "exited", Exit(0, None), 2.0, 4.0)
+
+
 def played(seed: int) -> list[object]:
     """Where all jobs are, event after event."""
     rng = random.Random(seed)
@@ -67,14 +70,15 @@ def played(seed: int) -> list[object]:
         ]
         event = rng.choices(kinds, [6, 2, 1])[0]
         if running and rng.random() < 0.4:
-            event = [_ends(rng.choice(running))]
+            event = [ends(rng.choice(running))]
         for events in (event, [Tick()]):
             core.step(events, now_s, whole=True)
             now_s += rng.choice([1.0, 100.0, 1000.0])
             placed = [job for job in core.state.jobs.values() if job.placement is not None]
             found.append([(job.id, job.state, job.gpus_held) for job in placed])
             started = [job for job in placed if job.state is JobState.ASSIGNED]
-            core.step([Launched(job.id, job.attempt, 1, now_s, at) for job in started for at in _nodes(job)], now_s)
+            places = [(job, at) for job in started for at in dict.fromkeys([gpu.node for gpu in job.gpus_held])]
+            core.step([Launched(job.id, job.attempt, 1, now_s, at) for job, at in places], now_s)
     return found
 
 

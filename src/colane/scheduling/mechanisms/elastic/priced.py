@@ -201,9 +201,8 @@ class SizeCosts:
     def may_grow(self, job: Job) -> bool:
         """Whether any larger size would leave a running job less: else none pays at any price."""
         larger = [gpus for gpus in job.effective.sizes if gpus > job.gpu_count]
-        return bool(larger) and min([self.left_s(job, gpus, spans=self._spans(gpus)) for gpus in larger]) < self.now_s(
-            job
-        )
+        now_s = self.now_s(job) if larger else 0.0
+        return any(self.left_s(job, gpus, spans=self._spans(gpus)) < now_s for gpus in larger)
 
     def opens_s(self, job: Job, gpus: int) -> float:
         """In how many seconds so many GPUs of one type are expected to be free for it, if no other job takes them."""
